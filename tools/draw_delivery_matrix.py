@@ -12,7 +12,18 @@ from typing import Any
 
 from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
-from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature, promise_of
+from qa.matrix.feature import (
+    FATES,
+    PAIRS,
+    STORAGES,
+    TIMES,
+    TRANSPORTS,
+    TURNS,
+    Cell,
+    Column,
+    Feature,
+    promise_of,
+)
 from qa.seeded.changed_copy import diff_of
 
 ROOT = Path(__file__).parents[1]
@@ -29,11 +40,15 @@ INTRODUCTION = (
     "and on a durable one to which nothing durable is sent;",
     "by clients in the same process and over TCP, and with what may happen to the broker",
     "between what is arranged and what is done: nothing, a restart while its clients are there, or a power cut.",
+    "And every feature is played in a pair of nodes, by replication and with a shared store:",
+    "what is arranged is used before anything happens, at the backup after the primary has crashed,",
+    "and at the primary after it has come back; the clients go on from node to node.",
     "Each of the {cells} cells is a test with an expected outcome.",
     "",
     "A table of tests that pass proves nothing by itself.",
     "So each feature is switched off in a copy of the product, by a change of a line or two,",
-    "and the copy plays all cells.",
+    "and the copy plays all cells of a broker; where the feature is to fail across a restart,",
+    "and where the number of cells below says so, it plays cells in pairs, too.",
     "The cells of that feature have to fail wherever something is to be seen of it,",
     "and of the others only those may fail that use it.",
     "",
@@ -45,6 +60,15 @@ INTRODUCTION = (
     "({date}). A test fails when it is stale.",
 )
 
+#: What happens in a pair.
+IN_PAIRS = """\
+*Before* nothing happens.
+*Failover*: what was arranged at the primary is used at the backup, which has taken over as the primary crashed.
+*Failback*: what was arranged at that backup is used at the primary, which has come back and has taken its place again.
+*Failover and failback*: what was arranged at the primary is used there, after both.
+All cells of a pair are played at once, each with addresses and clients of its own;
+each client stays, and its session is made anew at each change of nodes."""
+
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of the page."""
@@ -52,14 +76,13 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def fates(feature: Feature) -> list[str]:
-    """What becomes of a feature in each surrounding, which is the same over each kind of connection."""
+def fates(feature: Feature, places: Sequence[tuple[str, str]], transports: Sequence[str]) -> list[str]:
+    """What becomes of a feature by storage and time, which is the same over each kind of connection."""
     found = []
-    for storage in STORAGES:
-        for time in TIMES:
-            every = {Cell(feature, Column(storage, transport, time)).fate for transport in TRANSPORTS}
-            (fate,) = every
-            found.append(fate)
+    for storage, time in places:
+        every = {Cell(feature, Column(storage, transport, time)).fate for transport in transports}
+        (fate,) = every
+        found.append(fate)
     return found
 
 
@@ -70,8 +93,18 @@ def played(result: dict[str, Any]) -> str:
 
 def cells() -> str:
     """The table of the cells."""
-    titles = ["feature", *[f"{storage}: {time}" for storage in STORAGES for time in TIMES], "uses"]
-    rows = [[feature.name, *fates(feature), ", ".join(feature.uses)] for feature in FEATURES]
+    places = [(storage, time) for storage in STORAGES for time in TIMES]
+    titles = ["feature", *[f"{storage}: {time}" for storage, time in places], "uses"]
+    rows = [[feature.name, *fates(feature, places, TRANSPORTS), ", ".join(feature.uses)] for feature in FEATURES]
+    return table(titles, rows)
+
+
+def cells_in_pairs() -> str:
+    """The table of the cells in pairs."""
+    titles = ["feature"]
+    for pair in PAIRS:
+        titles += [f"{pair}: {time if storage == 'durable' else f'{storage}, {time}'}" for storage, time in TURNS]
+    rows = [[feature.name, *[fate for pair in PAIRS for fate in fates(feature, TURNS, [pair])]] for feature in FEATURES]
     return table(titles, rows)
 
 
@@ -136,8 +169,11 @@ def page() -> str:
     parts = [
         "\n".join(INTRODUCTION).format(**about),
         "## The cells",
-        f"Each entry stands for {len(COLUMNS) // len(STORAGES) // len(TIMES)} cells, {transports}.",
+        f"Each entry stands for {len(TRANSPORTS)} cells, {transports}.",
         cells(),
+        "## The cells in a pair",
+        IN_PAIRS,
+        cells_in_pairs(),
         outcomes(),
         "## What cells can't show",
         "These cells are played as all others are, and what is asked for there can't be had:",

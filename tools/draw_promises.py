@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from qa.promises.pair import LEASE_S, TTL_S
+from qa.ha.pair import LEASE_S, TTL_S
 from qa.promises.table import NAMES, SECTIONS, PromiseRow, Section
 
 PAGE = Path(__file__).parents[1] / "docs" / "promises.md"
@@ -29,6 +29,8 @@ INTRODUCTION = (
     f"and a lease of a shared store lasts {LEASE_S:g} s (5 s by default), so times without service are short.",
     "",
     "Messages that are not durable are gone with the node that had them, by every policy.",
+    "What becomes of each feature of delivery when the nodes of a pair change:",
+    "[Delivery matrix](delivery-matrix.md).",
     "[Choose and set up](how-to/survive-a-node.md) · [How it works](design/high-availability.md)",
     "",
     "This page is drawn by `python -m tools.draw_promises`.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -20,13 +20,12 @@ from meshq.testing.disk._tree import Tree
 from qa.ha.clients import PairError
 from qa.ha.replicated import (
     DURATION_S,
-    FAULTS,
     LIMIT_S,
     ReplicaMember,
     ReplicatedStage,
-    carry_out_fault,
     run_pair,
 )
+from qa.ha.replicated_faults import FAULTS, both_down, draw_faults
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
 
@@ -164,6 +163,11 @@ class ProvidedStage(ReplicatedStage):
         peers = {"coordination_id": "pair"} if self.peers else {}
         return {"quorum": self.parts[member.name], **peers}
 
+    def look_at(self, member: ReplicaMember) -> None:
+        """See whether a node is refused."""
+        if member.broker is not None and "not among" in member.broker.ha.last_error:
+            self.see("refused")
+
     def check(self, left: list[str]) -> None:
         """Check acts, records and the accounts of the clients.  Raises: PairError."""
         if self.acts.stale:
@@ -181,40 +185,19 @@ async def provided_scenario(simulation: Simulation) -> Outcome:
 
 
 async def _faults(stage: ProvidedStage) -> None:
-    rng, kinds = stage.rng, list(PROVIDED_FAULTS)
     try:
         # By chance of its own, so that the other draws stay.
         if stage.simulation.swarm.rng("old machine").random() < REPLACED:
             await _replace(stage)
-        while True:
-            await trio.sleep(rng.uniform(0.2, 2.0))
-            for member in stage.members:
-                if member.down and rng.random() < 0.6:
-                    member.start()
-                if member.broker is not None and "not among" in member.broker.ha.last_error:
-                    stage.see("refused")
-            active = [one for one in stage.members if one.active]
-            member = rng.choice(active if active and rng.random() < 0.7 else stage.members)
-            (kind,) = rng.choices(kinds, list(PROVIDED_FAULTS.values()))
-            stage.simulation.swarm.count(f"fault.{kind}")
-            stage.notes.note(f"{kind} of {member.name}")
-            make: Callable[[ProvidedStage, ReplicaMember], Awaitable[None]] | None = OWN_FAULTS.get(kind)
-            await (carry_out_fault(stage, member, kind) if make is None else make(stage, member))
+        await draw_faults(stage, (0.2, 2.0), OWN_FAULTS)
     finally:
         for part in stage.parts.values():
             part.reach(cut=False)
 
 
 async def _both_down(stage: ProvidedStage, member: ReplicaMember) -> None:
-    """Kill both, the one a little after the other, and start them in any order."""
-    rng = stage.rng
-    for one in (member, stage.other(member)):
-        one.machine.power_off() if rng.random() < 0.4 else one.machine.kill()
-        one.down = True
-        await trio.sleep(rng.choice((0.0, rng.uniform(0.0, 4.0))))
-    for one in rng.sample(stage.members, 2):
-        one.start()
-        await trio.sleep(rng.choice((0.0, rng.uniform(0.0, SESSION_S + 1))))
+    """Kill both, the one up to 4 s after the other, and start them in any order."""
+    await both_down(stage, member, (4.0, SESSION_S + 1))
 
 
 async def _cut_off(stage: ProvidedStage, member: ReplicaMember) -> None:

@@ -38,6 +38,7 @@ from qa.ha.clients import (
     produce_in_transactions,
     send_loosely,
 )
+from qa.ha.replicated_faults import DEADLY, FAULTS, SLOW_S, TTL_S, draw_faults
 from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -47,31 +48,10 @@ LOADED: Final = _joined.joined
 #: Simulated seconds of work under faults, and those after which all has to be over.
 DURATION_S: Final = 15.0
 LIMIT_S: Final = 300.0
-#: Silence after which a link is given up, the time of a slow replica, and that of the end of a sync.
-TTL_S: Final = 3.0
-SLOW_S: Final = 1.5
+#: The time of the end of a sync.
 SYNC_S: Final = 3.0
-#: The faults, by the weights with which they are drawn.
-FAULTS: Final = {
-    "kill": 5,
-    "power": 3,
-    "pause": 3,
-    "stall": 3,
-    "slow_replica": 3,
-    "fail_over": 3,
-    "stop": 2,
-    "disk": 4,
-    "full": 1,
-    "cut": 2,
-    "clock": 2,
-}
-#: Of these a node may die.
-DEADLY: Final = ("kill", "power", "stop", "disk", "full")
 #: The phases of a node that serves, or has found the one that does.
 SETTLED: Final = ("syncing", "in_sync", "activating", "active", "failing_back")
-DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
-DISK_ERRORS_MAX: Final = 3
-CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3", "client-4", "loose")
 LOOSE_SENDERS: Final = 2
 #: Bytes of a body that goes in a file of its own.
 LARGE_BYTES: Final = 150_000
@@ -263,6 +243,19 @@ class ReplicatedStage:
         places = (one.url.partition("?")[0] for one in self.members)
         return f"({','.join(places)})?insecure=true"
 
+    def look_at(self, member: ReplicaMember) -> None:
+        """Look at a node before each fault."""
+
+    def allows(self, member: ReplicaMember, kind: str) -> bool:
+        """Whether such a fault may come now."""
+        if self.any_order:
+            return True
+        # One node at a time: the other one is what is left.
+        if member.down and kind not in ("cut", "clock"):
+            return False
+        # An operator who starts an old store sees to it that the newer one is there until the two have met.
+        return kind not in DEADLY or self.other(member).settled
+
     #: No message may come again.
     may_come_again = ()
 
@@ -321,77 +314,7 @@ async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStag
 
 async def replicated_faults(stage: ReplicatedStage) -> None:
     """Make one fault after the other, until cancelled: of one node at a time."""
-    rng, kinds = stage.rng, list(FAULTS)
-    while True:
-        await trio.sleep(rng.uniform(0.2, 2.0))
-        for member in stage.members:
-            if member.down and rng.random() < 0.6:
-                member.start()
-        active = [one for one in stage.members if one.active]
-        member = rng.choice(active if active and rng.random() < 0.7 else stage.members)
-        (kind,) = rng.choices(kinds, list(FAULTS.values()))
-        if member.down and kind not in ("cut", "clock"):
-            # One node at a time: the other one is what is left.
-            continue
-        if kind in DEADLY and not stage.other(member).settled:
-            # An operator who starts an old store sees to it that the newer one is there until the two have met.
-            continue
-        stage.simulation.swarm.count(f"fault.{kind}")
-        stage.notes.note(f"{kind} of {member.name}")
-        await carry_out_fault(stage, member, kind)
-
-
-async def carry_out_fault(stage: ReplicatedStage, member: ReplicaMember, kind: str) -> None:
-    """Make one fault, and wait until it is over."""
-    rng, machine, broker = stage.rng, member.machine, member.broker
-    if kind in ("kill", "power"):
-        machine.kill() if kind == "kill" else machine.power_off()
-        member.down = True
-        await trio.sleep(rng.uniform(0.0, 5.0))
-        member.start()
-    elif kind == "pause":
-        # Shorter than the silence after which the other one takes over: nobody else could be asked.
-        machine.pause()
-        await trio.sleep(rng.uniform(0.05, TTL_S / 3))
-        machine.resume()
-    elif kind == "stall":
-        # Longer than that silence: it goes on as if nothing had been, and the other one may serve.
-        machine.pause()
-        await trio.sleep(TTL_S + rng.uniform(0.6, 3.0))
-        machine.resume()
-    elif kind == "slow_replica":
-        replica = next((one for one in stage.members if one.up and not one.active), None)
-        if replica is not None and stage.other(replica).active:
-            replica.machine.pause()
-            await trio.sleep(rng.uniform(SLOW_S / 2, 2 * TTL_S))
-            replica.machine.resume()
-    elif kind == "disk":
-        machine.disk.faults.inject(rng.choice(DISK_CALLS), times=rng.randint(1, DISK_ERRORS_MAX))
-    elif kind == "full":
-        machine.disk.capacity_bytes = 0
-        await trio.sleep(rng.uniform(0.5, 2.0))
-        machine.disk.capacity_bytes = math.inf
-    elif kind == "cut":
-        client = rng.choice(CLIENTS)
-        stage.cut(member.name, client)
-        await trio.sleep(rng.uniform(0.2, 3.0))
-        stage.heal()
-    elif kind == "clock":
-        machine.wall.offset_s += rng.uniform(-3_600, 3_600)
-    elif broker is not None and member.active:
-        machine.spawn(_operate, stage, broker, kind, rng.random() < 0.3)
-        await trio.sleep(rng.uniform(0.0, 2.0))
-
-
-async def _operate(stage: ReplicatedStage, broker: Broker, kind: str, force: bool) -> None:
-    """Do as an operator does."""
-    try:
-        if kind == "stop":
-            await broker.stop()
-        else:
-            await broker.ha.fail_over(force=force)
-    except MeshqError as error:
-        stage.notes.note(f"{kind}: {error}")
+    await draw_faults(stage, (0.2, 2.0), {})
 
 
 async def heal(stage: ReplicatedStage) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -13,14 +13,12 @@ from meshq.ha.votes import Voter
 from meshq.testing import SimNode, Simulation, SimulationResult
 from qa.ha.replicated import (
     DURATION_S,
-    FAULTS,
     LIMIT_S,
-    TTL_S,
     ReplicaMember,
     ReplicatedStage,
-    carry_out_fault,
     run_pair,
 )
+from qa.ha.replicated_faults import FAULTS, TTL_S, both_down, draw_faults
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
 
@@ -129,22 +127,10 @@ async def voted_scenario(simulation: Simulation) -> Outcome:
 
 
 async def _faults(stage: VotedStage) -> None:
-    rng, kinds = stage.rng, list(VOTED_FAULTS)
     try:
         # Who votes is known before the first loss: until then it is a pair that decides alone.
         await trio.sleep(FORMED_S)
-        while True:
-            await trio.sleep(rng.uniform(0.1, 1.0))
-            for member in stage.members:
-                if member.down and rng.random() < 0.6:
-                    member.start()
-            active = [one for one in stage.members if one.active]
-            member = rng.choice(active if active and rng.random() < 0.7 else stage.members)
-            (kind,) = rng.choices(kinds, list(VOTED_FAULTS.values()))
-            stage.simulation.swarm.count(f"fault.{kind}")
-            stage.notes.note(f"{kind} of {member.name}")
-            make: Callable[[VotedStage, ReplicaMember], Awaitable[None]] | None = OWN_FAULTS.get(kind)
-            await (carry_out_fault(stage, member, kind) if make is None else make(stage, member))
+        await draw_faults(stage, (0.1, 1.0), OWN_FAULTS)
     finally:
         for voter in stage.voters:
             if voter.machine.state == "dead":
@@ -183,15 +169,8 @@ async def _cut_off(stage: VotedStage, member: ReplicaMember) -> None:
 
 
 async def _both_down(stage: VotedStage, member: ReplicaMember) -> None:
-    """Kill both, the one a little after the other, and start them in any order."""
-    rng = stage.rng
-    for one in (member, stage.other(member)):
-        one.machine.power_off() if rng.random() < 0.4 else one.machine.kill()
-        one.down = True
-        await trio.sleep(rng.choice((0.0, rng.uniform(0.0, TTL_S + 1))))
-    for one in rng.sample(stage.members, 2):
-        one.start()
-        await trio.sleep(rng.choice((0.0, rng.uniform(0.0, TTL_S))))
+    """Kill both, the one up to 4 s after the other, and start them in any order."""
+    await both_down(stage, member, (TTL_S + 1, TTL_S))
 
 
 async def _voter_down(stage: VotedStage, member: ReplicaMember) -> None:

@@ -22,7 +22,8 @@ import attrs
 import meshq
 from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
-from qa.matrix.feature import STORAGES, Cell
+from qa.matrix.feature import COLUMNS, Cell
+from qa.matrix.pairs import play_in_pairs
 from qa.results import RESULTS, about_here
 from qa.seeded.changed_copy import run_changed
 
@@ -76,23 +77,39 @@ def judge(ablation: Ablation, failed: Sequence[str], played: Sequence[Cell] | No
 
 def play(cells: Sequence[Cell]) -> dict[str, str]:
     """Play cells; return the problem of each cell that failed."""
-    problems = {str(cell): cell.play() for cell in cells}
+    problems = {str(cell): cell.play() for cell in cells if not cell.column.pair}
+    problems |= play_in_pairs([cell for cell in cells if cell.column.pair])
     return {name: problem for name, problem in problems.items() if problem is not None}
 
 
-def check(ablation: Ablation, rows: Sequence[str] = ()) -> Verdict:
+def check(ablation: Ablation, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Verdict:
     """Play cells with a copy of the product that has this ablation.
 
-    ``rows``: parts of the names of the features whose cells are played; none: all cells.
+    ``rows``, ``columns``: parts of the names of the features and columns whose cells are played; none: all cells.
     """
     said = [word for row in rows for word in ("--feature", row)]
+    said += [word for column in columns for word in ("--column", column)]
     found = run_changed(ablation, "qa.matrix", ["--json", *said], timeout_s=PLAY_S_MAX)
-    return judge(ablation, list(found["failed"]), cells_of(rows))
+    return judge(ablation, list(found["failed"]), cells_of(rows, columns))
 
 
-def cells_of(rows: Sequence[str]) -> list[Cell]:
-    """Return the cells of the features whose names contain one of ``rows``; none given: all."""
-    return [cell for cell in CELLS if any(part in cell.feature.name for part in rows or [""])]
+def cells_of(rows: Sequence[str], columns: Sequence[str] = ()) -> list[Cell]:
+    """Return the cells of the features and columns whose names contain one of ``rows`` and of ``columns``.
+
+    None given: all.
+    """
+    return [cell for cell in CELLS if _named(cell.feature.name, rows) and _named(str(cell.column), columns)]
+
+
+def _named(name: str, parts: Sequence[str]) -> bool:
+    return not parts or any(part in name for part in parts)
+
+
+def columns_of(parts: Sequence[str]) -> dict[str, list[str]]:
+    """Return the storages, and the columns of pairs, among the columns whose names contain one of ``parts``."""
+    named = [column for column in COLUMNS if _named(str(column), parts)]
+    storages = dict.fromkeys(column.storage for column in named if not column.pair)
+    return {"storages": list(storages), "pairs": [str(column) for column in named if column.pair]}
 
 
 def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
@@ -105,33 +122,43 @@ def by_feature(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def added(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of an ablation ``before``, with the cells of further features that were played since."""
+    """Return the result of an ablation ``before``, with the cells of further features or columns played since."""
     kinds = ("failed", "failed_and_should_not_have", "should_have_failed")
     more = {*before.get("added", ()), f"{found['cells']} at {found['commit']}"}
-    cells = before["cells"] + found["cells"]
-    return {**before, "cells": cells, "added": sorted(more), **{kind: before[kind] | found[kind] for kind in kinds}}
+    both: dict[str, Any] = {"cells": before["cells"] + found["cells"]}
+    for kind in ("storages", "pairs"):
+        both[kind] = list(dict.fromkeys([*before.get(kind, ()), *found[kind]]))
+    for kind in kinds:
+        old, new = before[kind], found[kind]
+        both[kind] = {name: list(dict.fromkeys([*old.get(name, ()), *new.get(name, ())])) for name in {**old, **new}}
+    return {**before, **both, "added": sorted(more)}
 
 
 def result_of(
-    verdicts: Sequence[Verdict], arguments: Sequence[str], before: dict[str, Any], rows: Sequence[str] = ()
+    verdicts: Sequence[Verdict],
+    arguments: Sequence[str],
+    before: dict[str, Any],
+    rows: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the result of a check; of ablations that were not checked, the result ``before``.
 
-    ``rows``: parts of the names of the features whose cells were played and are added to ``before``; none: all cells.
+    ``rows``, ``columns``: parts of the names of the features and columns whose cells were played and are added to
+    ``before``; none: all cells.
     """
     here = about_here()
     found = {
         verdict.ablation.name: {
             "commit": here["commit"],
-            "cells": len(cells_of(rows)),
-            "storages": list(STORAGES),
+            "cells": len(cells_of(rows, columns)),
+            **columns_of(columns),
             "failed": by_feature(verdict.failed),
             "failed_and_should_not_have": by_feature(verdict.wrong),
             "should_have_failed": by_feature(verdict.missed),
         }
         for verdict in verdicts
     }
-    if rows:
+    if rows or columns:
         found = {name: added(before[name], one) for name, one in found.items()}
     known = {**before, **found}
     return {
@@ -147,6 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play, or check; returns the exit status: 0, or 1 if a cell or a check failed."""
     parser = argparse.ArgumentParser(prog="python -m qa.matrix", description=__doc__)
     parser.add_argument("--feature", action="append", metavar="NAME", help="only features whose name contains this")
+    parser.add_argument("--column", action="append", metavar="NAME", help="only columns whose name contains this")
     parser.add_argument("--check", action="store_true", help="switch each feature off and see that its cells fail")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="copies at a time (all cores)"
@@ -158,10 +186,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--result", metavar="NAME", help=f"write what --check has found into {RESULTS}/NAME.json")
     options = parser.parse_args(arguments)
     said = sys.argv[1:] if arguments is None else list(arguments)
-    wanted: list[str] = options.feature or [""]
+    wanted: list[str] = options.feature or []
+    columns: list[str] = options.column or []
     if options.check:
-        return _check(wanted, options.add or [], options.jobs, options.result, said)
-    cells = cells_of(wanted)
+        return _check(wanted, options.add or [], columns, options.jobs, options.result, said)
+    cells = cells_of(wanted, columns)
     failed = play(cells)
     if options.json:
         _say(json.dumps({"package": str(Path(meshq.__file__).parent), "cells": len(cells), "failed": failed}))
@@ -172,21 +201,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _check(wanted: Sequence[str], rows: Sequence[str], jobs: int, result: str | None, said: Sequence[str]) -> int:
+def _check(
+    wanted: Sequence[str],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    jobs: int,
+    result: str | None,
+    said: Sequence[str],
+) -> int:
     path = Path(RESULTS) / f"{result}.json"
     before = json.loads(path.read_text(encoding="utf-8"))["switched_off"] if result and path.exists() else {}
-    chosen = [ablation for ablation in ABLATIONS if any(part in ablation.name for part in wanted)]
+    chosen = [ablation for ablation in ABLATIONS if _named(ablation.name, wanted)]
+    if columns:
+        # What was played there once is not played again.
+        asked = {*columns_of(columns)["pairs"]}
+        chosen = [one for one in chosen if not asked or not asked <= {*before.get(one.name, {}).get("pairs", ())}]
     if rows:
         # Those that were played whole since the rows are there lack nothing.
         chosen = [one for one in chosen if before.get(one.name, {}).get("cells", 0) < len(CELLS)]
     verdicts: list[Verdict] = []
     # Each thread waits for a process of its own.
     with ThreadPoolExecutor(jobs) as pool:
-        for verdict in pool.map(partial(check, rows=rows), chosen):
+        for verdict in pool.map(partial(check, rows=rows, columns=columns), chosen):
             verdicts.append(verdict)
             _report(verdict)
     if result:
-        path.write_text(json.dumps(result_of(verdicts, said, before, rows), indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(result_of(verdicts, said, before, rows, columns), indent=1) + "\n", encoding="utf-8")
     return 0 if all(verdict.good for verdict in verdicts) else 1
 
 

@@ -5,21 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from meshq.client import Consumer
 from meshq.errors import NotFoundError
 from meshq.message import Message
 from meshq.settings import AddressSettings
 from qa.matrix.feature import Feature
 from qa.matrix.messages import DEAD, origins
-from qa.matrix.stage import QUIET_S, Stage, bodies
-
-
-async def held(consumer: Consumer) -> list[bytes]:
-    """The bodies of all that comes until nothing came for a while; the consumer keeps it."""
-    got: list[bytes] = []
-    while batch := await consumer.receive_many(1_000, timeout=QUIET_S):
-        got += [delivery.body for delivery in batch]
-    return got
+from qa.matrix.stage import QUIET_S, Stage, bodies, held
 
 
 class Groups(Feature):
@@ -34,7 +25,7 @@ class Groups(Feature):
         await stage.send_many("work", [Message(name.encode(), group=name[0]) for name in names])
 
     async def act(self, stage: Stage) -> Any:
-        async with stage.client.consumer("work", window=1) as one, stage.client.consumer("work") as two:
+        async with stage.consumer("work", window=1) as one, stage.consumer("work") as two:
             # The first has room for one message, and with it gets that message's group.
             others = await bodies(two)
             return await bodies(one), others
@@ -54,10 +45,10 @@ class GroupRebalance(Feature):
         await stage.send_many("work", messages)
 
     async def act(self, stage: Stage) -> Any:
-        async with stage.client.consumer("work", window=2) as one:
+        async with stage.consumer("work", window=2) as one:
             first = [await one.receive(timeout=1) for _ in range(2)]
             taken = [delivery for delivery in first if delivery is not None]
-            async with stage.client.consumer("work") as two:
+            async with stage.consumer("work") as two:
                 if taken:
                     await one.ack(*taken, confirm=True)
                 shares = sorted([await held(consumer) for consumer in (one, two)])
@@ -75,9 +66,9 @@ class ConsumerPriority(Feature):
         await stage.send("work", b"0")
 
     async def act(self, stage: Stage) -> Any:
-        async with stage.client.consumer("work") as low:
+        async with stage.consumer("work") as low:
             alone = await bodies(low)
-            async with stage.client.consumer("work", priority=5, window=2) as high:
+            async with stage.consumer("work", priority=5, window=2) as high:
                 await stage.send_many("work", [b"1", b"2", b"3"])
                 return alone, await held(high), await held(low)
 
@@ -94,7 +85,7 @@ class ExclusiveConsumer(Feature):
         await stage.send("work", b"0")
 
     async def act(self, stage: Stage) -> Any:
-        async with stage.client.consumer("work", **self.options) as first, stage.client.consumer("work") as second:
+        async with stage.consumer("work", **self.options) as first, stage.consumer("work") as second:
             await stage.send_many("work", [b"1", b"2"])
             alone, meanwhile = await bodies(first), await bodies(second)
             await first.close()
@@ -119,16 +110,16 @@ class Browsing(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         await stage.send_many("work", [b"1", b"2"])
-        async with stage.client.consumer("work", browse=True) as looking:
+        async with stage.consumer("work", browse=True) as looking:
             assert [delivery.body async for delivery in looking] == [b"1", b"2"]
 
     async def act(self, stage: Stage) -> Any:
         await stage.send("work", b"3")
-        async with stage.client.consumer("work", browse=True) as looking:
+        async with stage.consumer("work", browse=True) as looking:
             seen = [delivery.body async for delivery in looking]
-        left = (await stage.client.queue("work")).ready
+        left = (await stage.queue("work")).ready
         taken = []
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             while (delivery := await consumer.receive(timeout=QUIET_S)) is not None:
                 taken.append((delivery.body, delivery.delivery_count))
                 await delivery.ack()
@@ -172,7 +163,7 @@ class Moving(Feature):
     async def _send_and_move(self, stage: Stage, numbers: tuple[int, int]) -> None:
         for number in numbers:
             await stage.send("work", b"%d" % number, properties={"n": number})
-        await stage.client.move_messages("work", "aside", filter="n > 5")
+        await stage.client.move_messages(stage.at("work"), stage.at("aside"), filter="n > 5")
 
 
 class Redrive(Feature):
@@ -186,18 +177,18 @@ class Redrive(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         await stage.send_many("work", [b"a", b"b"])
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             for _ in range(2):
                 message = await consumer.receive(timeout=1)
                 assert message is not None
                 await message.reject()
             await stage.client.flush()
-        await stage.client.redrive("dead", limit=1)
+        await stage.client.redrive(stage.at("dead"), limit=1)
 
     async def act(self, stage: Stage) -> Any:
         with suppress(NotFoundError):
             # Nothing has died yet in a broker that has forgotten everything.
-            await stage.client.redrive("dead")
+            await stage.client.redrive(stage.at("dead"))
         return await stage.drain("work"), await stage.drain("dead")
 
 
@@ -211,11 +202,11 @@ class SettingsAtRunTime(Feature):
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.set_address_settings("work", DEAD["work"])
+        await stage.client.set_address_settings(stage.at("work"), stage.settled(DEAD["work"]))
 
     async def act(self, stage: Stage) -> Any:
         await stage.send("work", b"a")
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             message = await consumer.receive(timeout=1)
             assert message is not None
             await message.reject()

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from meshq.client import Client, Cursor, ReceivedMessage, SequenceHole
+from meshq.client import Cursor, ReceivedMessage, SequenceHole
 from meshq.errors import CursorHeldError
 from qa.matrix.feature import Feature
 from qa.matrix.stage import QUIET_S, Stage
@@ -19,10 +19,10 @@ from qa.matrix.stage import QUIET_S, Stage
 SPAN_S = 30.0
 
 
-async def tape(client: Client) -> Cursor:
+async def tape(stage: Stage) -> Cursor:
     """The cursor of a queue, which is made where nothing is left of it."""
-    await client.create_queue("work")
-    return client.cursor("work", "tape")
+    await stage.client.create_queue(stage.at("work"))
+    return stage.client.cursor(stage.at("work"), "tape")
 
 
 async def read(cursor: Cursor) -> list[ReceivedMessage]:
@@ -47,21 +47,21 @@ class Replay(Feature):
     gone = ((), (), (), 0)
 
     async def arrange(self, stage: Stage) -> None:
-        async with await tape(stage.client) as cursor:
+        async with await tape(stage) as cursor:
             await stage.send_many("work", [b"1", b"2", b"3"])
             first = await cursor.receive(timeout=1)
             assert first is not None
             await cursor.ack_to(first)
 
     async def act(self, stage: Stage) -> Any:
-        async with await tape(stage.client) as cursor:
+        async with await tape(stage) as cursor:
             lo, hi = cursor.processed, await cursor.high_mark()
             ranges = []
             for _ in range(2):
                 async with cursor.browse(lo, hi) as browser:
                     ranges.append([message.body async for message in browser])
             rest = [message.body for message in await read(cursor)]
-        return *ranges, rest, (await stage.client.queue("work")).ready
+        return *ranges, rest, (await stage.queue("work")).ready
 
 
 class Numbered(Feature):
@@ -72,12 +72,12 @@ class Numbered(Feature):
     gone = ()
 
     async def arrange(self, stage: Stage) -> None:
-        async with await tape(stage.client):
+        async with await tape(stage):
             for body, priority, group in self.works:
                 await stage.send("work", body, priority=priority, group=group)
 
     async def act(self, stage: Stage) -> Any:
-        async with await tape(stage.client) as cursor:
+        async with await tape(stage) as cursor:
             return [(message.body, message.priority, message.group) for message in await read(cursor)]
 
 
@@ -90,14 +90,14 @@ class Pinned(Feature):
     gone = ((), ())
 
     async def arrange(self, stage: Stage) -> None:
-        async with await tape(stage.client) as cursor:
+        async with await tape(stage) as cursor:
             for body, ttl in ((b"pinned", SPAN_S), (b"short", SPAN_S), (b"long", 100 * SPAN_S)):
                 await stage.send("work", body, ttl=ttl)
             await cursor.pin(2)
 
     async def act(self, stage: Stage) -> Any:
         await trio.sleep(2 * SPAN_S)
-        async with await tape(stage.client) as cursor:
+        async with await tape(stage) as cursor:
             holes = expired(await cursor.holes(1, min(4, await cursor.high_mark())))
             return [message.body for message in await read(cursor)], holes
 
@@ -112,19 +112,19 @@ class Holding(Feature):
     gone = ("taken", "taken", ())
 
     async def arrange(self, stage: Stage) -> None:
-        async with await tape(stage.client):
+        async with await tape(stage):
             await stage.send("work", b"1")
 
     async def act(self, stage: Stage) -> Any:
-        client = stage.client
-        await client.create_queue("work")
-        tries = [await self._tried(self._consume(client)), await self._tried(client.purge_queue("work"))]
-        for one in await client.cursors("work"):
-            await client.delete_cursor("work", one.name)
+        client, work = stage.client, stage.at("work")
+        await client.create_queue(work)
+        tries = [await self._tried(self._consume(stage)), await self._tried(client.purge_queue(work))]
+        for one in await client.cursors(work):
+            await client.delete_cursor(work, one.name)
         return *tries, await stage.drain("work")
 
-    async def _consume(self, client: Client) -> None:
-        async with client.consumer("work"):
+    async def _consume(self, stage: Stage) -> None:
+        async with stage.consumer("work"):
             pass
 
     async def _tried(self, call: Awaitable[object]) -> str:

@@ -28,12 +28,24 @@ SENDING: Final[Mapping[str, Sending]] = {"large": Sending(large=True), "non-dura
 TRANSPORTS: Final = ("inproc", "tcp")
 #: What happens between ``arrange`` and ``act``.
 TIMES: Final = ("before", *ENDINGS)
+#: The pairs of nodes that take the place of a broker: clients reach them over a network in memory, and go on at
+#: whichever of the two nodes serves.
+PAIRS: Final = ("replicated", "shared store")
+#: What happens in a pair between ``arrange`` and ``act``, by storage: the primary crashes and the backup takes over;
+#: the primary comes back, and the backup gives it what was arranged there; or both, one after the other.
+TURNS: Final = (
+    *(("durable", time) for time in ("before", "failover", "failback")),
+    *((storage, "failover and failback") for storage in ("paged", "large", "non-durable")),
+)
 #: What the outcome of a cell is called.
 FATES: Final[Mapping[str, str]] = {
     "works": "nothing happens in between, and the feature does what it promises",
-    "kept": "what was arranged is there after the broker has come back, and the feature does what it promises",
-    "left": "the messages that were arranged are gone, as they were not durable; what else was arranged is there after "
-    "the broker has come back, and the feature does what it promises",
+    "kept": "what was arranged is there after the broker has come back, or at the node that serves, and the feature "
+    "does what it promises",
+    "left": "the messages that were arranged are gone, as they were not durable; what else was arranged is there "
+    "afterwards, and the feature does what it promises",
+    "renewed": "what lasts no longer than its consumer has been made anew at the node to which the clients have gone "
+    "on, without the messages that were there, and does what it promises",
     "gone": "nothing of what was arranged is left, as it has to be",
 }
 #: A cell that takes so long, in its own time, hangs.
@@ -53,9 +65,26 @@ class Column:
     def __str__(self) -> str:
         return f"{self.storage}, {self.transport}, {self.time}"
 
+    @property
+    def pair(self) -> bool:
+        """Whether it is a pair of nodes."""
+        return self.transport in PAIRS
 
-COLUMNS: Final = tuple(
-    Column(storage, transport, time) for storage in STORAGES for transport in TRANSPORTS for time in TIMES
+    @property
+    def sending(self) -> Sending:
+        """How clients send there."""
+        return SENDING.get(self.storage, Sending())
+
+    def settings_of(self, feature: Feature) -> dict[str, AddressSettings]:
+        """Return the settings with which a feature is played there."""
+        # Every queue leaves all but the first of its runs on the disk.
+        paged = {"#": AddressSettings(max_size_bytes=1)} if self.storage == "paged" else {}
+        return {**paged, **feature.settings}
+
+
+COLUMNS: Final = (
+    *(Column(storage, transport, time) for storage in STORAGES for transport in TRANSPORTS for time in TIMES),
+    *(Column(storage, pair, time) for pair in PAIRS for storage, time in TURNS),
 )
 
 
@@ -64,8 +93,9 @@ class Feature(ABC):
 
     ``uses``: other features without which its cells fail.  ``works``, ``kept``, ``left`` and ``gone``: what ``act`` has
     to return for each fate, with tuples for lists; ``kept`` is as ``works`` unless it says something else, and without
-    messages nothing is ``left`` unless it says what.  ``less``: in which storages its cells can't show all that the
-    storage stands for, and why.
+    messages nothing is ``left`` unless it says what.  ``across``: what it has to return at the other node of a pair,
+    to which the clients have gone on, where that is none of these.  ``less``: in which storages its cells can't show
+    all that the storage stands for, and why.
     """
 
     name: ClassVar[str]
@@ -77,6 +107,7 @@ class Feature(ABC):
     works: ClassVar[Any]
     kept: ClassVar[Any] = None
     left: ClassVar[Any] = None
+    across: ClassVar[Any] = None
     gone: ClassVar[Any]
 
     @abstractmethod
@@ -109,6 +140,8 @@ class Cell:
         feature, column = self.feature, self.column
         if column.time == "before":
             return "works"
+        if column.pair and feature.across is not None:
+            return "renewed"
         if column.storage == "memory" or feature.non_durable:
             return "gone"
         if column.storage == "non-durable":
@@ -120,7 +153,8 @@ class Cell:
         """The value that ``act`` has to return in this surrounding."""
         feature = self.feature
         kept = feature.works if feature.kept is None else feature.kept
-        return {"works": feature.works, "kept": kept, "left": feature.left, "gone": feature.gone}[self.fate]
+        outcomes = {"works": feature.works, "kept": kept, "left": feature.left, "renewed": feature.across}
+        return {**outcomes, "gone": feature.gone}[self.fate]
 
     @property
     def decisive(self) -> bool:
@@ -128,15 +162,15 @@ class Cell:
         return self.fate != "gone"
 
     def play(self) -> str | None:
-        """Play the cell; return the problem, or None."""
+        """Play the cell, which is not in a pair; return the problem, or None."""
         clock = trio.testing.MockClock(autojump_threshold=IDLE_S[self.column.transport])
         expected = self.expected
         try:
-            seen = _frozen(trio.run(self._play, clock=clock))
+            seen = frozen(trio.run(self._play, clock=clock))
         except trio.TooSlowError:
             return f"took longer than {CELL_S_MAX:g} s of its own time"
         except BaseExceptionGroup as group:
-            error = _leaf(group)
+            error = leaf(group)
             if isinstance(error, KeyboardInterrupt):
                 raise
             return f"raised {error!r}"
@@ -145,11 +179,10 @@ class Cell:
     async def _play(self) -> Any:
         feature, column = self.feature, self.column
         house = House(
-            feature.settings,
+            column.settings_of(feature),
             durable=column.storage != "memory",
             tcp=column.transport == "tcp",
-            paged=column.storage == "paged",
-            sending=SENDING.get(column.storage, Sending()),
+            sending=column.sending,
         )
         with trio.fail_after(CELL_S_MAX):
             if column.time == "before":
@@ -162,12 +195,13 @@ class Cell:
                 return await feature.act(stage)
 
 
-def _leaf(error: BaseException) -> BaseException:
+def leaf(error: BaseException) -> BaseException:
+    """Return the first error of a group, or an error that is none."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _frozen(seen: Any) -> Any:
+def frozen(seen: Any) -> Any:
     """Return an observation with tuples in place of lists, as entries expect it."""
-    return tuple(map(_frozen, seen)) if isinstance(seen, list | tuple) else seen
+    return tuple(map(frozen, seen)) if isinstance(seen, list | tuple) else seen

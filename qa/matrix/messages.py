@@ -19,7 +19,7 @@ DEAD = {"work": AddressSettings(dead_letter_address="dead")}
 async def origins(stage: Stage, queue: str) -> list[tuple[bytes, str]]:
     """Return the messages that were moved to a queue, and the reasons."""
     found = []
-    async with stage.client.consumer(queue) as consumer:
+    async with stage.consumer(queue) as consumer:
         while (message := await consumer.receive(timeout=0.5)) is not None:
             found.append((message.body, message.origin.reason if message.origin is not None else ""))
             await message.ack()
@@ -114,7 +114,7 @@ class DeadLetters(Feature):
         return await origins(stage, "dead")
 
     async def _reject(self, stage: Stage) -> None:
-        async with stage.client.consumer("work", window=1) as consumer:
+        async with stage.consumer("work", window=1) as consumer:
             if (message := await consumer.receive(timeout=1)) is not None:
                 await message.reject()
 
@@ -134,10 +134,10 @@ class MaximumDeliveries(Feature):
 
     async def act(self, stage: Stage) -> Any:
         await self._hand_back(stage, 1)
-        return (await stage.client.queue("work")).ready, await origins(stage, "dead")
+        return (await stage.queue("work")).ready, await origins(stage, "dead")
 
     async def _hand_back(self, stage: Stage, times: int) -> None:
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             for _ in range(times):
                 if (message := await consumer.receive(timeout=1)) is not None:
                     await message.nack()
@@ -154,7 +154,7 @@ class RedeliveryDelay(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         await stage.send("work", b"a")
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             message = await consumer.receive(timeout=1)
             assert message is not None
             await message.nack(delay=self.delay)
@@ -191,7 +191,7 @@ class GrowingDelay(Feature):
         return await later(stage)
 
     async def _hand_back(self, stage: Stage) -> None:
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             if (message := await consumer.receive(timeout=1)) is not None:
                 await message.nack()
 
@@ -219,11 +219,11 @@ class DeliveryCounts(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         await stage.send_many("work", [b"seen", b"prefetched"])
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             assert await consumer.receive(timeout=1) is not None
 
     async def act(self, stage: Stage) -> Any:
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             got = [*await consumer.receive_many(2, timeout=1), *await consumer.receive_many(1, timeout=1)]
             return [(message.body, message.delivery_count, message.redelivered) for message in got]
 

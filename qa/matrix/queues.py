@@ -11,7 +11,7 @@ from meshq.client import Client
 from meshq.errors import CallTimeoutError, NotFoundError, RefusedError
 from meshq.settings import AddressSettings
 from qa.matrix.feature import Feature
-from qa.matrix.stage import Stage, bodies
+from qa.matrix.stage import Stage, bodies, held
 
 
 class QueueFilter(Feature):
@@ -24,7 +24,7 @@ class QueueFilter(Feature):
     gone = (b"us", b"emea")
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.create_queue("emea", filter="region = 'emea'")
+        await stage.client.create_queue(stage.at("emea"), filter="region = 'emea'")
         await self._send(stage)
 
     async def act(self, stage: Stage) -> Any:
@@ -52,48 +52,56 @@ class ConsumerFilter(Feature):
 
 
 class UnnamedSubscription(Feature):
-    """Two subscribers get every message each; their queues go with them."""
+    """Two subscribers get every message each, before and after; their queues go with them."""
 
     name = "subscription without a name"
     non_durable = True
-    works = (((b"1",), (b"1",)), ())
+    works = (((b"1", b"2"), (b"1", b"2")), ())
+    across = (((b"2",), (b"2",)), ())
     gone = ((), ())
 
     async def arrange(self, stage: Stage) -> None:
         for _ in range(2):
-            await stage.keep(stage.client.subscribe("news"))
+            await stage.keep(stage.subscribe("news"))
         await stage.send("news", b"1")
 
     async def act(self, stage: Stage) -> Any:
+        # What nobody has subscribed to goes nowhere.
+        await stage.client.create_address(stage.at("news"), routing="multicast")
+        await stage.send("news", b"2")
         got = [await bodies(consumer) for consumer in stage.consumers]
+        own = {consumer.statistics().queue for consumer in stage.consumers}
         for consumer in stage.consumers:
             await consumer.close()
-        return got, await stage.client.queues()
+        return got, sorted(own & {*await stage.client.queues()})
 
 
 class NamedSubscription(Feature):
-    """A name has one consumer, a second one is refused; its queue goes with the consumer."""
+    """A name has one consumer, before and after, a second one is refused; its queue goes with the consumer."""
 
     name = "named subscription"
     non_durable = True
-    works = (((b"1",),), "refused", ())
+    works = (((b"1", b"2"),), "refused", ())
+    across = (((b"2",),), "refused", ())
     gone = ((), "let in", ())
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.keep(stage.client.subscribe("news", name="desk"))
+        await stage.keep(stage.subscribe("news", name="desk"))
         await stage.send("news", b"1")
 
     async def act(self, stage: Stage) -> Any:
+        await stage.client.create_address(stage.at("news"), routing="multicast")
+        await stage.send("news", b"2")
         got = [await bodies(consumer) for consumer in stage.consumers]
         async with stage.another() as other:
             try:
-                async with other.subscribe("news", name="desk"):
+                async with other.subscribe(stage.at("news"), name="desk"):
                     second = "let in"
             except RefusedError:
                 second = "refused"
         for consumer in stage.consumers:
             await consumer.close()
-        return got, second, await stage.client.queues()
+        return got, second, await stage.queues()
 
 
 class DurableSubscription(Feature):
@@ -106,18 +114,18 @@ class DurableSubscription(Feature):
     gone = ((), ())
 
     async def arrange(self, stage: Stage) -> None:
-        async with stage.client.subscribe("news", name="archive", durable=True):
+        async with stage.subscribe("news", name="archive", durable=True):
             pass
         await stage.send("news", b"before")
 
     async def act(self, stage: Stage) -> Any:
         # What nobody has subscribed to goes nowhere.
-        await stage.client.create_address("news", routing="multicast")
+        await stage.client.create_address(stage.at("news"), routing="multicast")
         await stage.send("news", b"after")
-        async with stage.client.subscribe("news", name="archive", durable=True) as consumer:
+        async with stage.subscribe("news", name="archive", durable=True) as consumer:
             got = await bodies(consumer)
-        await stage.client.unsubscribe("news", "archive")
-        return got, await stage.client.queues()
+        await stage.client.unsubscribe(stage.at("news"), "archive")
+        return got, await stage.queues()
 
 
 class SharedSubscription(Feature):
@@ -130,15 +138,15 @@ class SharedSubscription(Feature):
     gone = (0, 0)
 
     async def arrange(self, stage: Stage) -> None:
-        async with stage.client.subscribe("news", name="desk", durable=True, shared=True):
+        async with stage.subscribe("news", name="desk", durable=True, shared=True):
             pass
 
     async def act(self, stage: Stage) -> Any:
-        await stage.client.create_address("news", routing="multicast")
+        await stage.client.create_address(stage.at("news"), routing="multicast")
         await stage.send_many("news", [b"%d" % number for number in range(4)])
         about: dict[str, Any] = {"name": "desk", "durable": True, "shared": True, "window": 2}
-        async with stage.client.subscribe("news", **about) as one, stage.client.subscribe("news", **about) as two:
-            return [len(await consumer.receive_many(4, timeout=1)) for consumer in (one, two)]
+        async with stage.subscribe("news", **about) as one, stage.subscribe("news", **about) as two:
+            return [len(await held(consumer)) for consumer in (one, two)]
 
 
 class TemporaryQueue(Feature):
@@ -156,7 +164,7 @@ class TemporaryQueue(Feature):
     async def act(self, stage: Stage) -> Any:
         name = stage.notes["name"]
         async with stage.another() as other:
-            await other.create_temporary_queue()
+            own = {name, await other.create_temporary_queue()}
             try:
                 async with other.consumer(name):
                     raise AssertionError("it was let in")
@@ -164,7 +172,7 @@ class TemporaryQueue(Feature):
                 second = "not found"
             except RefusedError:
                 second = "refused"
-        left = len(await stage.client.queues())
+        left = len(own & {*await stage.client.queues()})
         return (await stage.drain(name), second, left) if second == "refused" else (second, left)
 
 
@@ -178,7 +186,7 @@ class Requests(Feature):
     gone = ((), 0, b"NEW")
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.create_queue("work")
+        await stage.client.create_queue(stage.at("work"))
         try:
             await stage.request("work", b"old", timeout=1)
         except CallTimeoutError:
@@ -188,13 +196,15 @@ class Requests(Feature):
     async def act(self, stage: Stage) -> Any:
         told: list[str] = []
         async with stage.another() as server, trio.open_nursery() as nursery:
-            await nursery.start(self._serve, server, told)
+            await nursery.start(self._serve, stage, server, told)
             answer = await stage.request("work", b"new", timeout=5)
             nursery.cancel_scope.cancel()
         return told, stage.client.statistics().late_answers, answer.body
 
-    async def _serve(self, client: Client, told: list[str], *, task_status: trio.TaskStatus[None]) -> None:
-        async with client.consumer("work") as consumer:
+    async def _serve(
+        self, stage: Stage, client: Client, told: list[str], *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        async with client.consumer(stage.at("work")) as consumer:
             task_status.started()
             async for question in consumer:
                 try:
@@ -219,13 +229,13 @@ class AutoDelete(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         await stage.send_many("jobs", [b"1", b"2"])
-        async with stage.client.consumer("jobs", window=1) as consumer:
+        async with stage.consumer("jobs", window=1) as consumer:
             message = await consumer.receive(timeout=1)
             assert message is not None
             await message.ack(confirm=True)
 
     async def act(self, stage: Stage) -> Any:
-        return await stage.client.queues(), await stage.drain("jobs"), await stage.client.queues()
+        return await stage.queues(), await stage.drain("jobs"), await stage.queues()
 
 
 class Diverted(Feature):
@@ -236,7 +246,8 @@ class Diverted(Feature):
     amounts: ClassVar[tuple[Sequence[int], Sequence[int]]] = ((1,), (2,))
 
     async def arrange(self, stage: Stage) -> None:
-        await stage.client.create_divert("audit", address="orders", forwarding_address="audit", **self.options)
+        orders, audit = stage.at("orders"), stage.at("audit")
+        await stage.client.create_divert(audit, address=orders, forwarding_address=audit, **self.options)
         await self._send(stage, self.amounts[0])
 
     async def act(self, stage: Stage) -> Any:
@@ -292,12 +303,12 @@ class Pause(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         await stage.send("work", b"1")
-        await stage.client.pause_queue("work")
+        await stage.client.pause_queue(stage.at("work"))
 
     async def act(self, stage: Stage) -> Any:
         await stage.send("work", b"2")
         paused = await stage.drain("work")
-        await stage.client.resume_queue("work")
+        await stage.client.resume_queue(stage.at("work"))
         return paused, await stage.drain("work")
 
 
@@ -310,7 +321,7 @@ class Purge(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         await stage.send_many("work", [b"1", b"2"])
-        await stage.client.purge_queue("work")
+        await stage.client.purge_queue(stage.at("work"))
         await stage.send("work", b"3")
 
     async def act(self, stage: Stage) -> Any:

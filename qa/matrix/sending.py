@@ -23,9 +23,9 @@ class Sending:
     durable: bool = True
     large: bool = False
 
-    def connect(self, url: str, *, env: Env) -> Client:
+    def connect(self, url: str, *, env: Env, **settings: Any) -> Client:
         """Make a client for messages that are sent like this."""
-        client = connect(url, env=env)
+        client = connect(url, env=env, **settings)
         if self.large:
             # No program may ask for so little.
             object.__setattr__(client._settings, "min_large_message_size", 0)

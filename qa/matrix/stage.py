@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from meshq.abc import Env
-from meshq.client import Client, Consumer, ReceivedMessage, Transaction
+from meshq.client import Client, Consumer, QueueStatistics, ReceivedMessage, Transaction
 from meshq.env import real_env
 from meshq.message import Message
 from meshq.node import Broker
@@ -33,9 +33,8 @@ ENDINGS: Final = ("restart", "power cut")
 
 @attrs.define(eq=False, kw_only=True)
 class Stage:
-    """A life of the broker, as an entry of the matrix sees it."""
+    """A life of the broker, or of a pair, as an entry of the matrix sees it."""
 
-    broker: Broker
     #: A client for everything that does not take two.
     client: Client
     #: What an entry remembers over lives.
@@ -45,25 +44,52 @@ class Stage:
     _stack: AsyncExitStack
     _connect: Callable[[], Client]
     _sending: Sending
+    #: With this all names begin that an entry gives to what is in the broker.
+    _prefix: str = ""
+
+    def at(self, name: str) -> str:
+        """Return the name in the broker; names that the broker has given stay as they are."""
+        return name if name.startswith("$") else f"{self._prefix}{name}"
+
+    def settled(self, settings: AddressSettings) -> AddressSettings:
+        """Return settings with the names, in the broker, of the addresses that they name."""
+        return placed(settings, self._prefix)
+
+    def consumer(self, queue: str, **options: Any) -> Consumer:
+        """A consumer of a queue, to be used in an ``async with``."""
+        return self.client.consumer(self.at(queue), **options)
+
+    def subscribe(self, address: str, **options: Any) -> Consumer:
+        """A subscriber, to be used in an ``async with``."""
+        return self.client.subscribe(self.at(address), **options)
+
+    async def queue(self, name: str) -> QueueStatistics:
+        """Ask about a queue.  Checkpoint, Cancellation, Raises: as ``client.queue``."""
+        return await self.client.queue(self.at(name))
+
+    async def queues(self) -> list[str]:
+        """The queues of this entry, by the names it gave.  Checkpoint, Cancellation, Raises: as ``client.queues``."""
+        every = await self.client.queues()
+        return [name.removeprefix(self._prefix) for name in every if name.startswith(self._prefix)]
 
     async def send(self, address: str, body: bytes, **about: Any) -> None:
         """Send one message as the column does.  Checkpoint, Cancellation, Raises: as ``client.send``."""
-        await self._sending.send(self.client, address, body, **about)
+        await self._sending.send(self.client, self.at(address), body, **about)
 
     async def send_many(self, address: str, messages: Iterable[bytes | Message]) -> None:
         """Send several messages as the column does.  Checkpoint, Cancellation, Raises: as ``client.send_many``."""
-        await self._sending.send_many(self.client, address, messages)
+        await self._sending.send_many(self.client, self.at(address), messages)
 
     async def send_in(self, transaction: Transaction, address: str, body: bytes) -> None:
         """Send one message in a transaction as the column does.
 
         Checkpoint, Cancellation, Raises: as ``transaction.send``.
         """
-        await self._sending.send_in(transaction, address, body)
+        await self._sending.send_in(transaction, self.at(address), body)
 
     async def request(self, address: str, body: bytes, timeout: float) -> ReceivedMessage:  # noqa: ASYNC109
         """Ask as the column sends.  Checkpoint, Cancellation, Raises: as ``client.request``."""
-        return await self.client.request(address, body, timeout=timeout, durable=self._sending.durable)
+        return await self.client.request(self.at(address), body, timeout=timeout, durable=self._sending.durable)
 
     def another(self) -> Client:
         """Another client, to be used in an ``async with``."""
@@ -81,9 +107,17 @@ class Stage:
     async def drain(self, queue: str, **options: Any) -> list[bytes]:
         """The bodies of all that a queue gives to a new consumer, acknowledged."""
         got: list[bytes] = []
-        async with self.client.consumer(queue, **options) as consumer:
+        async with self.consumer(queue, **options) as consumer:
             got += await bodies(consumer)
         return got
+
+
+def placed(settings: AddressSettings, prefix: str) -> AddressSettings:
+    """Return settings with a prefix before each of the addresses that they name."""
+    dead, late = settings.dead_letter_address, settings.expiry_address
+    return attrs.evolve(
+        settings, dead_letter_address=dead and f"{prefix}{dead}", expiry_address=late and f"{prefix}{late}"
+    )
 
 
 async def bodies(consumer: Consumer) -> list[bytes]:
@@ -95,10 +129,18 @@ async def bodies(consumer: Consumer) -> list[bytes]:
     return got
 
 
+async def held(consumer: Consumer) -> list[bytes]:
+    """The bodies of all that comes until nothing came for a while; the consumer keeps it."""
+    got: list[bytes] = []
+    while batch := await consumer.receive_many(1_000, timeout=QUIET_S):
+        got += [delivery.body for delivery in batch]
+    return got
+
+
 class House:
     """A broker that can be started again on its disk.
 
-    ``durable``: it leaves something.  ``paged``: its queues page.  ``sending``: how its clients send.
+    ``durable``: it leaves something.  ``sending``: how its clients send.
     """
 
     def __init__(
@@ -107,14 +149,10 @@ class House:
         *,
         durable: bool,
         tcp: bool,
-        paged: bool = False,
         sending: Sending,
     ) -> None:
         self._sending = sending
         self._settings = dict(settings)
-        if paged:
-            # Every queue leaves all but the first of its runs on the disk.
-            self._settings = {"#": AddressSettings(max_size_bytes=1), **self._settings}
         self._durable = durable
         self._tcp = tcp
         self._rng = random.Random(1)
@@ -142,7 +180,6 @@ class House:
                     connecting = self._client(broker, env)
                     client = await stack.enter_async_context(connecting())
                     yield Stage(
-                        broker=broker,
                         client=client,
                         notes=self._notes,
                         stack=stack,

@@ -42,7 +42,7 @@ class TransactedSends(Feature):
             assert [await self._waiting(stage, target) for target in TARGETS] == waiting
 
     async def _waiting(self, stage: Stage, queue: str) -> int:
-        return (await stage.client.queue(queue)).ready if queue in await stage.client.queues() else 0
+        return (await stage.queue(queue)).ready if queue in await stage.queues() else 0
 
 
 class TransactedAcks(Feature):
@@ -61,7 +61,7 @@ class TransactedAcks(Feature):
         return await stage.drain("work")
 
     async def _take(self, stage: Stage) -> None:
-        async with stage.client.consumer("work", window=1) as consumer, stage.client.transaction() as transaction:
+        async with stage.consumer("work", window=1) as consumer, stage.client.transaction() as transaction:
             if (message := await consumer.receive(timeout=1)) is not None:
                 await transaction.ack(message)
 
@@ -80,19 +80,19 @@ class Rollback(Feature):
         # Of another client, which never comes to its commit.
         other = stage.notes["other"] = await stage.join()
         transaction = await other.transaction().__aenter__()
-        await self._work(stage, transaction, await stage.keep(other.consumer("work")))
+        await self._work(stage, transaction, await stage.keep(other.consumer(stage.at("work"))))
         await other.flush()
 
     async def act(self, stage: Stage) -> Any:
         await stage.notes["other"].close()
         await self._roll_back(stage)
-        async with stage.client.consumer("work") as consumer:
+        async with stage.consumer("work") as consumer:
             got = await consumer.receive_many(2, timeout=1)
             left = [(message.body, message.redelivered) for message in got]
         return left, await stage.drain("out")
 
     async def _roll_back(self, stage: Stage) -> None:
-        async with stage.client.consumer("work") as consumer, stage.client.transaction() as transaction:
+        async with stage.consumer("work") as consumer, stage.client.transaction() as transaction:
             await self._work(stage, transaction, consumer)
             await transaction.rollback()
 
@@ -108,15 +108,18 @@ class Prepared(Feature):
     name = "prepared transaction"
     uses = ("transaction (sends)", "transaction (acknowledgements)")
     less = TransactedSends.less
-    #: The xids that wait; what is in the queues before the decision, and after it.
-    works = ((b"x",), ((), ()), ((), (b"2",)))
+    #: How many of them wait; what is in the queues before the decision, and after it.
+    works = (1, ((), ()), ((), (b"2",)))
     # That it was prepared is known; what it took and sent was not durable.
-    left = ((b"x",), ((), ()), ((), ()))
-    gone = ((), ((), ()), ((), ()))
+    left = (1, ((), ()), ((), ()))
+    gone = (0, ((), ()), ((), ()))
 
     async def arrange(self, stage: Stage) -> None:
         await stage.send("work", b"1")
-        async with stage.client.consumer("work") as consumer, stage.client.transaction(xid=b"x") as transaction:
+        async with (
+            stage.consumer("work") as consumer,
+            stage.client.transaction(xid=stage.at("x").encode()) as transaction,
+        ):
             message = await consumer.receive(timeout=1)
             assert message is not None
             await transaction.ack(message)
@@ -125,11 +128,11 @@ class Prepared(Feature):
 
     async def act(self, stage: Stage) -> Any:
         async with stage.another() as other:
-            xids = await other.recover()
+            xids = [xid for xid in await other.recover() if xid == stage.at("x").encode()]
             before = [await stage.drain(queue) for queue in ("work", "out")]
             for xid in xids:
                 await other.commit(xid)
-        return xids, before, [await stage.drain(queue) for queue in ("work", "out")]
+        return len(xids), before, [await stage.drain(queue) for queue in ("work", "out")]
 
 
 class BatchOfStages(Feature):
@@ -146,17 +149,17 @@ class BatchOfStages(Feature):
 
     async def arrange(self, stage: Stage) -> None:
         for partition, attempt, body in ((1, 0, b"b"), (0, 0, b"never"), (0, 1, b"a")):
-            async with stage.client.stage("sink", 1, partition=partition, attempt=attempt) as part:
+            async with stage.client.stage(stage.at("sink"), 1, partition=partition, attempt=attempt) as part:
                 await stage.send_in(part, "out", body)
 
     async def act(self, stage: Stage) -> Any:
         async with stage.another() as other:
-            there = await other.stages("sink")
+            there = await other.stages(stage.at("sink"))
             before = await stage.drain("out")
             named = [one.stage for one in there if (one.partition, one.attempt) != (0, 0)]
-            first = await other.commit_batch("sink", 1, named)
+            first = await other.commit_batch(stage.at("sink"), 1, named)
             got = await stage.drain("out")
-            again = await other.commit_batch("sink", 1, named)
+            again = await other.commit_batch(stage.at("sink"), 1, named)
         return len(there), before, got, (first.already, again.already), await stage.drain("out")
 
 

@@ -8,8 +8,9 @@ import attrs
 import trio
 
 from meshq.testing import Simulation
+from qa.ha.pair import Policies
 from qa.promises.failures import Failure
-from qa.promises.pair import Policies, PromisePair
+from qa.promises.pair import PromisePair
 from qa.simulation.one_run import run_scenario
 
 SEED: Final = 7

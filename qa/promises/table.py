@@ -6,9 +6,10 @@ from typing import Final
 
 import attrs
 
-from qa.promises import failures, pair
+from qa.ha import pair
+from qa.ha.pair import Policies
+from qa.promises import failures
 from qa.promises.failures import Failure
-from qa.promises.pair import Policies
 
 NOTHING: Final = "nothing"
 START: Final = "start the node again"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,23 @@ from tools import draw_delivery_matrix
 
 from meshq.errors import UsageError
 from qa.matrix import check as matrix_check
+from qa.matrix import pairs
 from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
-from qa.matrix.feature import COLUMNS, FATES, STORAGES, TIMES, TRANSPORTS, Cell, Column, Feature, promise_of
+from qa.matrix.feature import (
+    COLUMNS,
+    FATES,
+    PAIRS,
+    STORAGES,
+    TIMES,
+    TRANSPORTS,
+    TURNS,
+    Cell,
+    Column,
+    Feature,
+    promise_of,
+)
+from qa.matrix.pairs import play_in_pairs
 from qa.matrix.stage import Stage
 from qa.seeded.changed_copy import changed_file
 
@@ -22,7 +38,9 @@ from qa.seeded.changed_copy import changed_file
 PARAMETERS = [
     pytest.param(cell, id=str(cell), marks=[pytest.mark.real] if cell.column.transport == "tcp" else [])
     for cell in CELLS
+    if not cell.column.pair
 ]
+IN_PAIRS = [cell for cell in CELLS if cell.column.pair]
 BY_NAME = {str(cell): cell for cell in CELLS}
 
 
@@ -32,10 +50,29 @@ def test_a_cell_has_its_expected_outcome(cell: Cell) -> None:
     assert cell.play() is None
 
 
+@functools.cache
+def problems_in(pair: str) -> Mapping[str, str | None]:
+    """The problem of each cell of a pair: they are played together, as nodes that change serve all of them."""
+    return play_in_pairs([cell for cell in IN_PAIRS if cell.column.transport == pair])
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("cell", IN_PAIRS, ids=str)
+def test_a_cell_in_a_pair_has_its_expected_outcome_before_across_failover_and_across_failback(cell: Cell) -> None:
+    assert problems_in(cell.column.transport)[str(cell)] is None
+
+
 def test_there_is_a_cell_for_every_feature_in_every_surrounding() -> None:
     assert len(FEATURES) >= 40
     assert len({feature.name for feature in FEATURES}) == len(FEATURES)
-    assert len(COLUMNS) == len(STORAGES) * len(TRANSPORTS) * len(TIMES) == 30
+    alone = [column for column in COLUMNS if not column.pair]
+    assert len(alone) == len(STORAGES) * len(TRANSPORTS) * len(TIMES) == 30
+    for pair in PAIRS:
+        turns = [(column.storage, column.time) for column in COLUMNS if column.transport == pair]
+        assert {time for storage, time in turns if storage == "durable"} == {"before", "failover", "failback"}
+        # Whatever is kept in another way goes there and back.
+        both = {storage for storage, time in turns if time == "failover and failback"}
+        assert both == {*STORAGES} - {"durable", "memory"}
     assert [(cell.feature, cell.column) for cell in CELLS] == [(one, column) for one in FEATURES for column in COLUMNS]
     assert len(BY_NAME) == len(CELLS)
 
@@ -55,6 +92,9 @@ def test_an_entry_says_what_it_shows_and_every_outcome_of_it_is_told_from_nothin
         # Only what goes with its session, or is not durable, may be gone from a broker that keeps things.
         if fate == "gone":
             assert column.storage in ("memory", "non-durable") or feature.non_durable
+        # Only what goes with its consumer is made anew where the clients go on.
+        if fate == "renewed":
+            assert column.pair and feature.non_durable
     assert set(feature.less) <= set(STORAGES)
 
 
@@ -81,6 +121,40 @@ class Hanging(Wrong):
 
     async def act(self, stage: Stage) -> Any:
         await trio.sleep_forever()
+
+
+class Unarranged(Wrong):
+    """Right in what is seen, and nothing was arranged."""
+
+    works = kept = "something"
+
+    async def act(self, stage: Stage) -> Any:
+        await stage.send("work", b"1")
+        assert await stage.queues() == ["work"]
+        return "something"
+
+
+def test_cells_in_a_pair_are_told_apart_and_each_has_its_own_problem() -> None:
+    features = [Wrong(), Wrong(UsageError("no")), Unarranged(), Unarranged()]
+    features[1].name, features[2].name, features[3].name = "refused", "right", "right, too"
+    cells = [Cell(feature, Column("durable", "shared store", "failover")) for feature in features]
+    assert list(play_in_pairs(cells).values()) == [
+        "saw 'something', not 'nothing'",
+        "raised UsageError('no')",
+        None,
+        None,
+    ]
+
+
+def test_cells_of_a_pair_whose_nodes_do_not_change_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing() -> None:
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(pairs.MatrixPair, "_fail_over", lambda pair: nothing())
+    monkeypatch.setattr(pairs, "CHANGE_S_MAX", 1.0)
+    cells = [Cell(Unarranged(), Column("durable", "shared store", time)) for time in ("before", "failover")]
+    before, failover = play_in_pairs(cells).values()
+    assert (before, failover) == (None, "raised ChangeError('the nodes did not change')")
 
 
 def test_a_cell_says_what_it_saw_and_what_it_should_have_seen() -> None:
@@ -127,6 +201,8 @@ def test_the_cells_of_a_feature_that_is_switched_off_fail_and_no_others() -> Non
         for storage in ("durable", "paged", "large", "non-durable")
         for transport in TRANSPORTS
         for time in ("restart", "power cut")
+    } | {
+        f"pause and resume: {storage}, {pair}, {time}" for pair in PAIRS for storage, time in TURNS if time != "before"
     }
 
 
@@ -154,7 +230,9 @@ def test_the_command_plays_and_checks_what_it_is_told(
     assert matrix_check.main(["--feature", "purge"]) == 0
     assert capsys.readouterr().out == "1 cells, 0 failed\n"
     monkeypatch.setattr(
-        matrix_check, "check", lambda ablation, rows: matrix_check.judge(ablation, ["delay: memory, inproc, before"])
+        matrix_check,
+        "check",
+        lambda ablation, rows, columns: matrix_check.judge(ablation, ["delay: memory, inproc, before"]),
     )
     monkeypatch.chdir(tmp_path)
     (tmp_path / "docs" / "results").mkdir(parents=True)
@@ -185,8 +263,19 @@ def test_in_the_last_check_every_feature_was_switched_off_and_only_what_had_to_f
     for ablation in ABLATIONS:
         found = result["switched_off"][ablation.name]
         failed = [f"{feature}: {column}" for feature, columns in found["failed"].items() for column in columns]
-        played = [cell for cell in CELLS if cell.column.storage in found["storages"]]
+        played = [
+            cell
+            for cell in CELLS
+            if (
+                str(cell.column) in found.get("pairs", ())
+                if cell.column.pair
+                else cell.column.storage in found["storages"]
+            )
+        ]
         assert len(played) == found["cells"]
+        # What lasts over a restart has to last over a change of nodes, in each kind of pair.
+        changed = {cell.column.transport for cell in played if cell.column.pair and cell.column.time != "before"}
+        assert changed == {*PAIRS} or not ablation.lasting
         assert failed and matrix_check.judge(ablation, failed, played).good, ablation.name
         assert (found["failed_and_should_not_have"], found["should_have_failed"]) == ({}, {})
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tools.draw_promises import PAGE, page
 
+from qa.ha.pair import Policies, quorum, voted
 from qa.promises import failures
-from qa.promises.pair import Policies, quorum, voted
 from qa.promises.scenario import observe
 from qa.promises.table import NAMES, SECTIONS, PromiseRow, Section
 

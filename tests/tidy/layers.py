@@ -84,14 +84,14 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "chain": frozenset({"checkers", "simulation"}),
         "ha": frozenset({"checkers", "simulation"}),
         "quorum": frozenset({"qa"}),
-        "promises": frozenset({"simulation"}),
+        "promises": frozenset({"simulation", "ha"}),
         "balanced": frozenset({"checkers", "simulation"}),
         "network": frozenset({"checkers", "simulation"}),
         "fanout": frozenset({"checkers", "simulation"}),
         "journal": frozenset(),
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
-        "matrix": frozenset({"qa", "seeded"}),
+        "matrix": frozenset({"qa", "seeded", "simulation", "ha"}),
         "mutants": frozenset({"qa"}),
         "qa": frozenset(
             {"checkers", "simulation", "mesh", "chain", "balanced", "network", "fanout", "grouping_model", "ha"}
