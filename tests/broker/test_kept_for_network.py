@@ -161,6 +161,27 @@ def test_no_more_ids_than_an_address_remembers_are_kept_after_a_start() -> None:
     assert list(address.hops) == ids[90:]
 
 
+def test_queues_are_named_to_their_own_broker_page_by_page_and_to_nobody_who_may_not_manage() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    others = [f"{NETWORK_KEPT}to-b.t@{'c' * 32}", f"{NETWORK_KEPT}other.t@{'a' * 32}"]
+    names = [f"{NETWORK_KEPT}to-b.{number:02}{'x' * 200}@{'a' * 32}" for number in range(20)]
+    for name in (*others, *names):
+        client.leave(keep(client, name=name))
+    client.call("create_queue", name="mine", address="t", routing="multicast")
+    about = {"node_id": "a" * 32, "beginning": f"{NETWORK_KEPT}to-b"}
+    found: list[str] = []
+    pages, more = 0, True
+    while more:
+        answer = client.call("network_queues", after=found[-1] if found else "", **about) or {}
+        page = [name for key, name in answer.items() if key.startswith("queue")]
+        found, pages, more = found + page, pages + 1, answer["more"]
+    assert (found, pages) == ([f"t::{name}" for name in names], 2)
+    for wrong in ({"node_id": "a"}, {"beginning": "t"}, {"after": 0}):
+        client.call("network_queues", **{**about, "after": "", **wrong})
+        assert client.code == USAGE and "network_queues takes" in said(client), wrong
+
+
 def said(client: RawClient) -> str:
     """The text of the last answer."""
     return header_of(client.last(FrameType.ANSWER), Answer).text

@@ -9,6 +9,7 @@ import trio
 
 from meshq import UsageError
 from meshq.address import KEPT_COPIES_END
+from meshq.network import _direction
 from meshq.network._kept_plan import KeptNames, places_of
 from tests.bridge.kit import numbered
 from tests.network.kit import World, carried, connectors, known, publish, start, subscribed, take, until, world
@@ -138,6 +139,30 @@ async def test_the_way_back_keeps_them_too_and_forwards_what_nobody_wants_any_mo
         await publish(made, "b", numbered(5))
         made.network.heal()
         await settled(made, "b", 0)
+
+
+async def test_queues_that_nobody_wants_any_more_go_a_few_at_a_time_whatever_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_direction, "KEPT_QUEUES_MAX", 3)
+    monkeypatch.setattr(_direction, "LEAVING_MAX", 2)
+    topics = [f"t{number}" for number in range(4)]
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"}, connection_ttl=3)
+        for topic in topics:
+            async with subscribed(made, "b", topic=topic, name="kept", durable=True):
+                await known(made, "ab", topic, 1)
+        made.network.partition(["a"], ["b"])
+        async with made.here("b") as client:
+            for topic in topics:
+                await client.create_queue(f"late.{topic}", address=topic, routing="multicast", durable=False)
+                await client.unsubscribe(topic, "kept")
+        await trio.sleep(10)
+        for topic in topics:
+            await publish(made, "a", numbered(2), topic=topic)
+        made.network.heal()
+        await settled(made, "a", 0)
+        assert [await made.count("b", f"late.{topic}") for topic in topics] == [2] * 4
 
 
 async def queues(made: World, name: str) -> list[str]:

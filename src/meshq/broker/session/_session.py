@@ -12,6 +12,7 @@ from typing import Protocol
 
 from meshq.broker.access._access import Rights
 from meshq.broker.core._core import Core
+from meshq.broker.management._kept_queues import NETWORK_QUEUES, kept_queues
 from meshq.broker.management._management import answer_call
 from meshq.broker.management._management_requests import ManagementRequests
 from meshq.broker.management._network_demand import NETWORK_DEMAND, NetworkDemand
@@ -265,6 +266,9 @@ class ServerSession:
             self._network.ask(frame, call.named)
         elif call.operation == NETWORK_ROUTES:
             self._calls.answering(frame, lambda: self.consumers.reroute(call.named), takes_in=False)
+        elif call.operation == NETWORK_QUEUES:
+            router = self._core.router
+            self._calls.answering(frame, lambda: kept_queues(router, self.principal, call.named), takes_in=False)
         elif call.operation in self._transactions.operations:
             self._calls.answering(frame, lambda: self._transactions.operate(call.operation, call.named))
         else:
