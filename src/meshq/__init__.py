@@ -169,6 +169,7 @@ if TYPE_CHECKING:
     from meshq.node import HighAvailability as HighAvailability
     from meshq.node import HighAvailabilityInThread as HighAvailabilityInThread
     from meshq.node import HostedBackup as HostedBackup
+    from meshq.node import NetworkConnectorInThread as NetworkConnectorInThread
     from meshq.node import ServiceInThread as ServiceInThread
     from meshq.notifications import AddressFull as AddressFull
     from meshq.notifications import BalancerQuorumLost as BalancerQuorumLost
@@ -405,6 +406,7 @@ _HOME: Final = {
     "RoundRobin": "meshq.lb",
     "ClientBalancer": "meshq.client",
     "BrokerBalancerInThread": "meshq.node",
+    "NetworkConnectorInThread": "meshq.node",
     "Redirected": "meshq.client",
     "BalancerRoute": "meshq.statistics",
     "BalancerStatistics": "meshq.statistics",

@@ -39,7 +39,7 @@ class KeptMessages(NamedTuple):
     """Messages that are kept for another broker of the network: their number, and when the oldest of them came, in
     milliseconds since 1970; None without any."""
 
-    count: int
+    messages: int
     oldest_ms: int | None
 
 
