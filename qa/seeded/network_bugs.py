@@ -90,7 +90,7 @@ NETWORK_BUGS: Final = (
     _Bug(
         name="tell of the consumers of a queue at the advisories of topics",
         function="meshq.broker:advisories",
-        old="_DESTINATIONS[routing]}\"",
+        old='_DESTINATIONS[routing]}"',
         new="_DESTINATIONS['multicast']}\"",
         checkers=("W8",),
     ),
