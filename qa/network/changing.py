@@ -1,4 +1,4 @@
-"""What changes in a network that runs: connectors that are taken out and given again, and what advisories tell."""
+"""The changes of connectors in a network that runs, and the reading of advisories."""
 
 from __future__ import annotations
 

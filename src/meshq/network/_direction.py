@@ -259,7 +259,7 @@ class Direction:
             self._warn("network_queue_left", f"{text}: give it that URL again, or delete the queue", one.name)
 
     def _leave(self, nursery: trio.Nursery, queues: Sequence[KeptQueue], target_id: str, *, more: bool) -> None:
-        """Forward the messages of queues that nobody wants any more."""
+        """Forward the messages of kept queues without demand."""
         running = {key.kept for key in self._running}
         wanted = {key.kept for key in self._wanted}
         room = LEAVING_MAX - len(running - wanted)

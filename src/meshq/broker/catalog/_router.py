@@ -81,7 +81,7 @@ class Address:
         self.filtered += change if spec.filter is not None else 0
 
     def check_room(self, spec: QueueSpec) -> None:
-        """Check that there is room for one more queue; those of network consumers take none from users.
+        """Check the room for one more queue; queues of network consumers take no room from queues of users.
 
         Raises:
             UsageError: there is none.

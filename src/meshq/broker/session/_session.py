@@ -12,10 +12,9 @@ from typing import Protocol
 
 from meshq.broker.access._access import Rights
 from meshq.broker.core._core import Core
-from meshq.broker.management._kept_queues import NETWORK_QUEUES, kept_queues
 from meshq.broker.management._management import answer_call
 from meshq.broker.management._management_requests import ManagementRequests
-from meshq.broker.management._network_demand import NETWORK_DEMAND, NetworkDemand
+from meshq.broker.management._network_demand import NETWORK_DEMAND, NETWORK_QUEUES, NetworkDemand, kept_queues
 from meshq.broker.management._subscriptions import queue_to_consume
 from meshq.broker.session._body_blocks import BodyBlocks
 from meshq.broker.session._disk_space import DiskSpace
