@@ -241,7 +241,10 @@ class KeptMessages(NamedTuple):
 
 
 def kept_messages(router: Router, node_id: str, beginning: str) -> KeptMessages:
-    """Return the number and the age of the messages kept for a connector; ``beginning``: how the names of its subscriptions begin."""
+    """Return the number and the age of the messages kept for a connector.
+
+    ``beginning``: how the names of its subscriptions begin.
+    """
     queues = list(_queues(router, node_id, beginning))
     count = sum(one.counts.ready + one.counts.unacked + one.counts.delayed for one in queues)
     heads = [each.head for one in queues for each in one.lists.all]
