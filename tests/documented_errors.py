@@ -23,9 +23,10 @@ TABLE: Final = Path(__file__).with_name("documented_errors.toml")
 SERVICE_MEMBERS: Final = frozenset(name for name in vars(Service) if not name.startswith("_"))
 #: Services are objects of the broker's own loop: the other faces return a class that calls into that loop.
 RESULTS_OF_FACES: Final = {"Broker.service": "ServiceInThread"}
-#: For trio programs: the other faces run their brokers in threads anyway, drain these by a stop, and have no calls for
-#: networks.
-TRIO_ALONE: Final = {"Broker": {"run_in_thread", "drain", "network", "add_network", "remove_network"}}
+#: What faces are given is of the trio face, and has another name where the face has something of that name.
+GIVEN_TO_FACES: Final = {"ServedConnector": "NetworkConnector"}
+#: For trio programs: the other faces run their brokers in threads anyway, and drain these by a stop.
+TRIO_ALONE: Final = {"Broker": {"run_in_thread", "drain"}}
 #: What the parts of the trio client and broker say to each other.
 INNER: Final = {
     "Client": {"over"},

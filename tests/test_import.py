@@ -178,7 +178,9 @@ def made(name: str) -> typing.Any:
     """An object of a class of the trio face, as somebody has it who never entered it."""
     cluster = meshq.ClusterConnection("c", connector="here")
     balancer = meshq.BrokerBalancer("l", local_target_filter="x")
-    broker = meshq.Broker("b", data_dir=None, services=[cluster, balancer])
+    broker = meshq.Broker(
+        "b", data_dir=None, services=[cluster, balancer, meshq.NetworkConnector("n", "static:(tcp://127.0.0.1:1)")]
+    )
     multicast = meshq.UDPMulticast("231.7.7.7", 9876, bind_address="127.0.0.1")
     client = meshq.connect("tcp://127.0.0.1:1")
     consumer = client.consumer("q")
@@ -207,6 +209,7 @@ def made(name: str) -> typing.Any:
         "ReplicaStore": lambda: broker.ha.replica("b"),
         "ReplicaStoreInThread": lambda: broker.run_in_thread().ha.replica("b"),
         "Journal": lambda: meshq.Journal("nowhere"),
+        "NetworkConnectorInThread": lambda: broker.run_in_thread().network("n"),
         "NetworkConnector": lambda: meshq.NetworkConnector("n", "static:(tcp://127.0.0.1:1)"),
         "QuorumNode": lambda: meshq.QuorumNode("w", data_dir="nowhere", acceptors=["tcp://127.0.0.1:0"], password="x"),
         "Producer": lambda: client.producer("q"),

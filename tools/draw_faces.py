@@ -21,7 +21,7 @@ from typing import Any, Final
 import attrs
 from tools.face_words import ADAPTED, FACES, OTHERWISE, WIDTH, Face, Method, method_of, said
 
-from meshq import client, cluster
+from meshq import client, cluster, network
 from meshq.lb import balancer
 
 SOURCE: Final = Path(__file__).parents[1] / "src" / "meshq"
@@ -145,6 +145,7 @@ BY_HAND: Final[Mapping[str, type[Any]]] = {
     "Cursor": client.Cursor,
     "Delivery": client.Delivery,
     "EventStream": client.EventStream,
+    "NetworkConnector": network.NetworkConnector,
     "Producer": client.Producer,
     "Transaction": client.Transaction,
 }
@@ -155,6 +156,7 @@ HOPPING: Final = (
     client.ClientBalancer,
     client.Cursor,
     cluster.ClusterConnection,
+    network.NetworkConnector,
     client.Transaction,
 )
 DUNDERS: Final = {"__enter__": "__aenter__", "__exit__": "__aexit__", "__next__": "__anext__"}

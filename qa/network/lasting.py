@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from meshq import MeshqError, Message
+from meshq import Client, MeshqError, Message
 from qa.network.shape import KEPT, LASTING
 
 if TYPE_CHECKING:
@@ -36,21 +36,25 @@ class LastingSubscription:
         with trio.move_on_after(PATIENCE_S):
             while not names <= {uid.partition("-")[0] for uid in self._got}:
                 await self._receive(0.2)
-                for name in names:
-                    await self.publish(self._stage.nodes[name])
+                await self._publish_everywhere()
             self._confirmed.clear()
             self.known = True
         if not self.known:
             self._stage.wrong("W7", f"not every broker has heard of the subscription at {self.keeper.name}")
 
-    async def publish(self, node: NetworkNode) -> None:
+    async def publish(self, node: NetworkNode, client: Client) -> None:
         """Send a message to the topic at a broker."""
         uid = self._stage.new_uid(node.name)
-        with suppress(MeshqError):
-            async with node.broker.client() as client:
-                await client.create_address(LASTING, routing="multicast")
-                await client.send(LASTING, Message(uid.encode()))
-                self._confirmed.add(uid)
+        await client.send(LASTING, Message(uid.encode()))
+        self._confirmed.add(uid)
+
+    async def _publish_everywhere(self) -> None:
+        for name in self._stage.shape.names:
+            node = self._stage.nodes[name]
+            with suppress(MeshqError):
+                async with node.broker.client() as client:
+                    await client.create_address(LASTING, routing="multicast")
+                    await self.publish(node, client)
 
     async def _receive(self, seconds: float) -> None:
         with suppress(MeshqError):

@@ -5,7 +5,8 @@ unless brokers are killed (W2), and none comes to a broker twice or goes further
 over, what is sent anywhere comes to a consumer anywhere, within ten seconds (W4); and when the last consumer is gone no
 network consumer is left (W5).  A message of a topic comes to a subscriber once, by however many ways, and in peace it
 comes (W6).  Each confirmed message of a topic comes to a durable subscription that was known before, over
-whatever breaks and whoever dies (W7).
+whatever breaks and whoever dies (W7).  A broker tells who reads its advisories of its own consumers, and nobody else
+is told (W8).
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import Any, Final
 
 import trio
 
-from meshq import Broker, Consumer, Delivery, MeshqError, Message
+from meshq import Broker, Client, Consumer, Delivery, MeshqError, Message
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import HistoryError
 from meshq.testing.history._history import History
+from qa.network.changing import AdvisoryReader, rewire
 from qa.network.lasting import LastingSubscription
-from qa.network.shape import KEPT, LAST, LAST_TOPIC, QUEUES, TOPIC, NetworkShape, url
+from qa.network.shape import KEPT, LAST, LAST_TOPIC, LASTING, QUEUES, TOPIC, NetworkShape, url
 from qa.simulation.broker import STOP_S
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -97,19 +99,26 @@ class NetworkNode:
             await trio.sleep(stage.rng.uniform(0.05, 0.6))
             if broker.state != "active":
                 continue
-            if stage.lasting.known and stage.lasting.rng.random() < 0.5:
-                await stage.lasting.publish(self)
-            uid = stage.new_uid(self.name)
             with suppress(MeshqError):
                 async with broker.client() as client:
-                    if stage.rng.random() < 0.3:
-                        await client.create_address(TOPIC, routing="multicast")
-                        await client.send(TOPIC, Message(uid.encode()))
-                        continue
-                    stage.sent.add(uid)
-                    message = Message(uid.encode(), duplicate_id=uid, properties={"half": len(stage.sent) % 2})
-                    await client.send(stage.rng.choice(QUEUES), message)
-                    stage.confirmed.add(uid)
+                    await client.create_address(TOPIC, routing="multicast")
+                    await client.create_address(LASTING, routing="multicast")
+                    while not stage.closing:
+                        await self._send(client)
+                        await trio.sleep(stage.rng.uniform(0.05, 0.6))
+
+    async def _send(self, client: Client) -> None:
+        stage = self._stage
+        if stage.lasting.known and stage.lasting.rng.random() < 0.5:
+            await stage.lasting.publish(self, client)
+        uid = stage.new_uid(self.name)
+        if stage.rng.random() < 0.3:
+            await client.send(TOPIC, Message(uid.encode()))
+            return
+        stage.sent.add(uid)
+        message = Message(uid.encode(), duplicate_id=uid, properties={"half": len(stage.sent) % 2})
+        await client.send(stage.rng.choice(QUEUES), message)
+        stage.confirmed.add(uid)
 
 
 class SimulatedNetwork:
@@ -131,6 +140,7 @@ class SimulatedNetwork:
         self._uids = 0
         self.nodes = {name: NetworkNode(self, simulation.node(name)) for name in self.shape.names}
         self.lasting = LastingSubscription(self)
+        self.advisories = AdvisoryReader(self)
 
     def new_uid(self, name: str) -> str:
         """The body of a new message."""
@@ -251,6 +261,8 @@ class SimulatedNetwork:
         elif kind == "restart":
             await node.stop()
             node.up()
+        elif kind == "rewire":
+            await rewire(self, node)
 
     def mend(self) -> None:
         """End the faults, and start the brokers that are down."""
@@ -311,9 +323,10 @@ class SimulatedNetwork:
             for name in names:
                 client = await stack.enter_async_context(self.nodes[name].broker.client())
                 consumers.append((name, await stack.enter_async_context(client.consumer(LAST))))
-            for uid, name in wanted.items():
+            for name in self.shape.names:
                 async with self.nodes[name].broker.client() as sender:
-                    await sender.send(LAST, Message(uid.encode(), duplicate_id=uid))
+                    for uid in [uid for uid, one in wanted.items() if one == name]:
+                        await sender.send(LAST, Message(uid.encode(), duplicate_id=uid))
             end = trio.current_time() + BOUND_S
             while trio.current_time() < end and got.keys() != wanted.keys():
                 for name, consumer in consumers:
@@ -335,10 +348,11 @@ class SimulatedNetwork:
 
         async def publish(count: int) -> set[str]:
             sent = {self.new_uid(name): name for name in self.shape.names for _ in range(count)}
-            for uid, name in sent.items():
+            for name in self.shape.names:
                 async with self.nodes[name].broker.client() as sender:
                     await sender.create_address(LAST_TOPIC, routing="multicast")
-                    await sender.send(LAST_TOPIC, Message(uid.encode()))
+                    for uid in [uid for uid, one in sent.items() if one == name]:
+                        await sender.send(LAST_TOPIC, Message(uid.encode()))
             return set(sent)
 
         async def gather(wanted: Callable[[], bool]) -> bool:
@@ -410,6 +424,7 @@ async def network_scenario(simulation: Simulation) -> Outcome:
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(made.roam)
+        nursery.start_soon(made.advisories.roam)
         await made.suffer()
         made.history.healed()
         simulation.swarm.force("chaos.broker.drop_connection", False)
@@ -421,6 +436,7 @@ async def network_scenario(simulation: Simulation) -> Outcome:
     await made.check_nothing_left()
     await made.check_arrival()
     await made.check_topic()
+    await made.advisories.check()
     await made.unsubscribe()
     await made.check_nothing_left()
     await made.account()

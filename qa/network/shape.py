@@ -8,9 +8,9 @@ from typing import Any, Final
 from meshq import NetworkConnector
 from meshq.testing import Simulation
 
-#: What happens to links and brokers, and what may happen where brokers are killed, too.
+#: What happens to links and brokers, and what may happen where messages may come twice, too.
 KINDS: Final = ("reset", "cut", "stall")
-KILLS: Final = ("kill", "restart")
+KILLS: Final = ("kill", "restart", "rewire")
 #: What the seeds have to have met, each in at least one of them.
 NETWORK_SIGHTS: Final = (
     "chain",
@@ -31,6 +31,8 @@ NETWORK_SIGHTS: Final = (
     "kept",
     "forwarded",
     "owed",
+    "rewired",
+    "advised",
 )
 TOPOLOGIES: Final = ("chain", "star", "ring", "complete")
 PORT: Final = 5_000

@@ -80,4 +80,18 @@ NETWORK_BUGS: Final = (
         new="if key.kept",
         checkers=("W7",),
     ),
+    _Bug(
+        name="keep a connector that is removed among those that are there",
+        function="meshq.node:ServedServices._take_out",
+        old="self.all.remove(service)",
+        new="pass",
+        checkers=("W4",),
+    ),
+    _Bug(
+        name="tell of the consumers of a queue at the advisories of topics",
+        function="meshq.broker:advisories",
+        old='_DESTINATIONS[routing]}"',
+        new="_DESTINATIONS['multicast']}\"",
+        checkers=("W8",),
+    ),
 )

@@ -170,6 +170,7 @@ if TYPE_CHECKING:
     from meshq.node import HighAvailability as HighAvailability
     from meshq.node import HighAvailabilityInThread as HighAvailabilityInThread
     from meshq.node import HostedBackup as HostedBackup
+    from meshq.node import NetworkConnectorInThread as NetworkConnectorInThread
     from meshq.node import ReplicaStore as ReplicaStore
     from meshq.node import ReplicaStoreInThread as ReplicaStoreInThread
     from meshq.node import ServiceInThread as ServiceInThread
@@ -413,6 +414,7 @@ _HOME: Final = {
     "RoundRobin": "meshq.lb",
     "ClientBalancer": "meshq.client",
     "BrokerBalancerInThread": "meshq.node",
+    "NetworkConnectorInThread": "meshq.node",
     "Redirected": "meshq.client",
     "BalancerRoute": "meshq.statistics",
     "BalancerStatistics": "meshq.statistics",

@@ -17,7 +17,7 @@ INTERNAL: Final = "$meshq."
 #: How the names of subscriptions begin that keep messages of a topic for another broker of the network.
 NETWORK_KEPT: Final = f"{INTERNAL}network."
 #: The further parts of such a name: connector and topic, the id of a broker, and which copy of a message it is.
-_KEPT: Final = re.compile(r".+@[0-9a-f]{32}(?:#(?P<copy>0|[1-9][0-9]{0,3})-[0-9a-f]{16})?")
+_KEPT: Final = re.compile(r".+@(?P<broker>[0-9a-f]{32})(?:#(?P<copy>0|[1-9][0-9]{0,3})-[0-9a-f]{16})?")
 #: The number of a copy is below this: each has a network consumer, of which a link has so many.
 KEPT_COPIES_END: Final = 4_000
 #: How the names of the queues of stages begin, and the address of all of them.
@@ -54,6 +54,12 @@ def kept_copy(name: str) -> int | None:
     parts = _KEPT.fullmatch(name, len(NETWORK_KEPT)) if name.startswith(NETWORK_KEPT) else None
     copy = int(parts["copy"] or 0) if parts is not None else KEPT_COPIES_END
     return copy if copy < KEPT_COPIES_END else None
+
+
+def kept_for(name: str) -> str | None:
+    """Return the id of the broker whose connector has the queue of this subscription; None: no connector has."""
+    parts = _KEPT.fullmatch(name, len(NETWORK_KEPT)) if name.startswith(NETWORK_KEPT) else None
+    return parts["broker"] if parts is not None else None
 
 
 def check_name(what: str, name: object) -> str:

@@ -162,10 +162,14 @@ UNREPORTED_BYTES_MAX: Final = 32 * MIB
 SEND_CREDIT_BYTES: Final = 4 * MIB
 #: Messages a producer keeps in flight unless told otherwise.
 PRODUCER_WINDOW_MESSAGES: Final = 4_000
-#: Queues of one address: the record of a run has 16 bytes for each, and must not outgrow its limit by them.
+#: Queues of users of one address: the record of a run has 16 bytes for each, and must not outgrow its limit by them.
 QUEUES_PER_ADDRESS_MAX: Final = 2_048
 #: Of them with filters: each may have every other message of a run, which takes 20 bytes for each two.
 FILTERED_QUEUES_PER_ADDRESS_MAX: Final = 400
+#: Queues of one topic for network consumers, each with a filter, beside those of users: one for each link, or more.
+NETWORK_QUEUES_PER_ADDRESS_MAX: Final = 400
+#: Queues of one address, whoever has made them.
+ALL_QUEUES_PER_ADDRESS_MAX: Final = QUEUES_PER_ADDRESS_MAX + NETWORK_QUEUES_PER_ADDRESS_MAX
 #: Branches of one cluster link: addresses whose messages wait for room at the other node, while others overtake them.
 #: Their table is written whole, and at the head of each segment.
 LINK_BRANCHES_MAX: Final = 64
@@ -237,7 +241,7 @@ SEGMENT_BYTES_MAX: Final = 1 * GIB
 SEGMENT_HEADER_BYTES: Final = 4 * KIB
 SECTOR_BYTES: Final = 512
 #: One record: a run of the largest message with its envelope, and who has which of its messages.
-RECORD_BYTES_MAX: Final = BODY_BYTES_MAX + 2 * MIB
+RECORD_BYTES_MAX: Final = BODY_BYTES_MAX + 3 * MIB
 #: One batch: what one group commit writes.
 BATCH_BYTES_MAX: Final = 32 * MIB
 #: Segments and live share at which compaction begins.
@@ -293,9 +297,12 @@ assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX + DUPLICATE_ID_B
 assert ITERATIONS_MIN <= ITERATIONS <= ITERATIONS_MAX, "a node's own choice must be taken by its clients"
 assert 16 + 33 * NETWORK_HOPS_MAX <= PATH_BYTES_MAX, "the longest path must fit, without names"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
-assert 16 * QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, "a run for all queues must be a record"
+assert 16 * ALL_QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, (
+    "a run for all queues must be a record"
+)
 assert (
-    10 * RUN_MESSAGES_MAX * FILTERED_QUEUES_PER_ADDRESS_MAX + 20 * QUEUES_PER_ADDRESS_MAX
+    10 * RUN_MESSAGES_MAX * (FILTERED_QUEUES_PER_ADDRESS_MAX + NETWORK_QUEUES_PER_ADDRESS_MAX)
+    + 20 * ALL_QUEUES_PER_ADDRESS_MAX
     <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 4 * 3
 ), "who has which messages of a run must fit in its record"
 assert RECORD_BYTES_MAX + SEGMENT_HEADER_BYTES <= BATCH_BYTES_MAX, "a batch must hold the largest record"

@@ -143,6 +143,10 @@ class BridgeStatistics:
     rejected: int
     #: The last error since the broker started; None: no error.
     last_error: str | None
+    #: Of a link of a network connector: messages of topics that wait here for the other broker, in queues that stay
+    #: while the link is down; and for how many seconds the oldest of them has been there, None without any.
+    kept: int = 0
+    kept_for: float | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any], index: int) -> BridgeStatistics:

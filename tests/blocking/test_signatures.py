@@ -11,7 +11,7 @@ import pytest
 import meshq
 from meshq import blocking
 from meshq.client import EventStream
-from tests.documented_errors import INNER, RESULTS_OF_FACES, TRIO_ALONE, errors_named
+from tests.documented_errors import GIVEN_TO_FACES, INNER, RESULTS_OF_FACES, TRIO_ALONE, errors_named
 
 PAIRS = {
     **{name: (getattr(meshq, name), getattr(blocking, name)) for name in blocking.__all__ if name in meshq._HOME},
@@ -52,7 +52,11 @@ def everything() -> list[tuple[str, Any, Any]]:
 def parameters(function: Callable[..., Any]) -> list[tuple[str, Any, Any, Any]]:
     """Names, kinds, defaults and types; how a task of trio is started is none of a thread's business."""
     found = inspect.signature(function).parameters.values()
-    return [(p.name, p.kind, p.default, p.annotation) for p in found if p.name != "task_status"]
+    return [
+        (p.name, p.kind, p.default, GIVEN_TO_FACES.get(p.annotation, p.annotation))
+        for p in found
+        if p.name != "task_status"
+    ]
 
 
 ALL = everything()
@@ -61,7 +65,7 @@ FUNCTIONS = [pair for pair in ALL if inspect.isfunction(pair[1])]
 
 def test_everything_that_a_client_and_a_broker_hand_out_has_its_counterpart() -> None:
     names = """BodyStream Broker BrokerBalancer Client ClientBalancer ClientFactory ClusterConnection Consumer Cursor
-        Delivery EventStream HighAvailability Producer Transaction connect"""
+        Delivery EventStream HighAvailability NetworkConnector Producer Transaction connect"""
     assert set(PAIRS) == set(names.split())
     assert len(FUNCTIONS) > 50
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from meshq import UsageError
+from meshq import UsageError, limits
 from meshq.address import NETWORK_KEPT
 from meshq.broker.catalog._router import Address
 from meshq.broker.ingress._network_copies import note_recovered, onward_queues
 from meshq.ids import NETWORK_MARK
 from meshq.limits import NETWORK_HOPS_MAX
 from meshq.settings import AddressSettings
-from meshq.wire import BY_NAME, KIND_HEADERS, KIND_ID, Consume, FrameType
+from meshq.wire import BY_NAME, KIND_HEADERS, KIND_ID, Answer, Consume, FrameType, header_of
 from tests.broker.kit import FakeLog, House, RawClient, make_core, make_house
 
 NEXT, FAR = "b" * 32, "c" * 32
@@ -159,6 +159,66 @@ def test_no_more_ids_than_an_address_remembers_are_kept_after_a_start() -> None:
         note_recovered(address, ids[at : at + 25])
         assert len(address.hops) <= 10
     assert list(address.hops) == ids[90:]
+
+
+def test_queues_are_named_to_their_own_broker_page_by_page_and_to_nobody_who_may_not_manage() -> None:
+    house = make_house(FakeLog())
+    client = house.client()
+    others = [f"{NETWORK_KEPT}to-b.t@{'c' * 32}", f"{NETWORK_KEPT}other.t@{'a' * 32}"]
+    names = [f"{NETWORK_KEPT}to-b.{number:02}{'x' * 200}@{'a' * 32}" for number in range(20)]
+    for name in (*others, *names):
+        client.leave(keep(client, name=name))
+    client.call("create_queue", name="mine", address="t", routing="multicast")
+    about = {"node_id": "a" * 32, "beginning": f"{NETWORK_KEPT}to-b"}
+    found: list[str] = []
+    pages, more = 0, True
+    while more:
+        answer = client.call("network_queues", after=found[-1] if found else "", **about) or {}
+        page = [name for key, name in answer.items() if key.startswith("queue")]
+        found, pages, more = found + page, pages + 1, answer["more"]
+    assert (found, pages) == ([f"t::{name}" for name in names], 2)
+    for wrong in ({"node_id": "a"}, {"beginning": "t"}, {"after": 0}):
+        client.call("network_queues", **{**about, "after": "", **wrong})
+        assert client.code == USAGE and "network_queues takes" in said(client), wrong
+
+
+def said(client: RawClient) -> str:
+    """The text of the last answer."""
+    return header_of(client.last(FrameType.ANSWER), Answer).text
+
+
+def test_queues_of_network_consumers_and_of_users_take_no_room_from_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert (limits.FILTERED_QUEUES_PER_ADDRESS_MAX, limits.NETWORK_QUEUES_PER_ADDRESS_MAX) == (400, 400)
+    for name, most in (("FILTERED_QUEUES", 2), ("NETWORK_QUEUES", 3), ("QUEUES", 4)):
+        monkeypatch.setattr(limits, f"{name}_PER_ADDRESS_MAX", most)
+    log = FakeLog()
+    house = make_house(log)
+    client = house.client()
+    kept = keep(client, filter="a = 1")
+    own = keep(client, subscription="own", durable=False, name="", filter="a = 2")
+    keep(client, name=f"{NAME}#1-{'0' * 16}")
+    assert client.code == 0
+    keep(client, name=f"{NAME}#2-{'0' * 16}")
+    assert client.code == USAGE and "has its 3 queues for network consumers" in said(client)
+    for number in range(2):
+        client.call("create_queue", name=f"f{number}", address="t", routing="multicast", filter="a = 3")
+    assert client.code == 0
+    client.call("create_queue", name="f2", address="t", routing="multicast", filter="a = 3")
+    assert client.code == USAGE and "has its 2 queues with filters" in said(client)
+    for name in ("p0", "p1", "p2"):
+        client.call("create_queue", name=name, address="t", routing="multicast")
+    assert client.code == USAGE and "has its 4 queues" in said(client)
+    # One that goes gives its room back, and after a start they are counted as before.
+    client.leave(own)
+    keep(client, name=f"{NAME}#2-{'0' * 16}")
+    assert client.code == 0
+    client.leave(kept)
+    house.rest()
+    again = House(make_core(log.after_crash(), records=log.recovered()))
+    address = again.core.router.addresses["t"]
+    assert (address.network, address.filtered, len(address.queues)) == (3, 5, 7)
 
 
 def test_the_queue_has_no_cursor_which_would_stop_its_link() -> None:

@@ -352,7 +352,7 @@ def test_between_the_parts_of_a_run_nothing_else_comes(first: int, bodies: tuple
 
 @pytest.mark.parametrize("named", [2, 3])
 def test_a_run_is_for_no_more_queues_than_an_address_has(named: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "QUEUES_PER_ADDRESS_MAX", 2)
+    monkeypatch.setattr(limits, "ALL_QUEUES_PER_ADDRESS_MAX", 2)
     peer = peer_of(house_with_queue())
     channel = peer.open()
     for queue in range(1, named):

@@ -22,9 +22,9 @@ def numbers(known: DescribedQueues) -> list[int]:
 
 
 def test_of_one_address_as_many_queues_are_known_as_a_node_has() -> None:
-    known, most = DescribedQueues(), limits.QUEUES_PER_ADDRESS_MAX
+    known, most = DescribedQueues(), limits.ALL_QUEUES_PER_ADDRESS_MAX
     refused = [known.put(described(number)) for number in range(1, most + 3)]
-    assert refused == [""] * most + ["more than 2,048 queues of the address 'q'"] * 2
+    assert refused == [""] * most + ["more than 2,448 queues of the address 'q'"] * 2
     assert known.put(described(most + 3, "other")) == ""
     # One that goes, and one that is of another address now, make room.
     known.drop(1)
@@ -34,7 +34,7 @@ def test_of_one_address_as_many_queues_are_known_as_a_node_has() -> None:
 
 
 def test_a_queue_that_is_refused_is_not_known_as_it_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "QUEUES_PER_ADDRESS_MAX", 1)
+    monkeypatch.setattr(limits, "ALL_QUEUES_PER_ADDRESS_MAX", 1)
     known = DescribedQueues()
     assert (known.put(described(1)), known.put(described(2, "other"))) == ("", "")
     assert known.put(described(2)) == "more than 1 queues of the address 'q'"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from meshq import (
@@ -13,12 +14,23 @@ from meshq import (
     BroadcastGroup,
     Broker,
     ClusterConnection,
+    Colocated,
     DiscoveryGroup,
+    LiveOnly,
+    MajorityVote,
+    MeshQuorum,
+    NetworkConnector,
+    ReplicationBackup,
+    ReplicationPrimary,
+    ScaleDown,
     Security,
     SharedDirectory,
+    SharedStoreBackup,
+    SharedStorePrimary,
     StaticUnicast,
     UDPMulticast,
     Zeroconf,
+    ZooKeeperQuorum,
 )
 from meshq.config._keys import keys_of, tables
 from meshq.config._reference import page
@@ -43,6 +55,38 @@ def test_every_key_is_listed_with_its_default_or_asks_for_one(kind: type[Any]) -
         if key.settable:
             (row,) = {line for line in page().splitlines() if line.startswith(f"| `{key.name}` ")} & set(rows(kind))
             assert row.count("|") == 4
+
+
+#: The settings of high availability and of networks, and what those without a default are given here.
+PAIRS_AND_NETWORKS: list[tuple[type[Any], dict[str, Any]]] = [
+    (LiveOnly, {}),
+    (SharedStorePrimary, {}),
+    (SharedStoreBackup, {}),
+    (ReplicationPrimary, {}),
+    (ReplicationBackup, {}),
+    (Colocated, {"primary": SharedStorePrimary(), "backup": SharedStoreBackup()}),
+    (ScaleDown, {}),
+    (MajorityVote, {}),
+    (ZooKeeperQuorum, {"hosts": "127.0.0.1:1"}),
+    (MeshQuorum, {"servers": [f"tcp://127.0.0.1:{port}" for port in (1, 2, 3)], "password": "for tests"}),
+    (NetworkConnector, {"name": "n", "uri": "static:(tcp://127.0.0.1:1)"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "given"), PAIRS_AND_NETWORKS, ids=[kind.__name__ for kind, _ in PAIRS_AND_NETWORKS])
+def test_every_option_of_pairs_and_networks_is_an_attribute_with_the_default_of_the_page(
+    kind: type[Any], given: dict[str, Any]
+) -> None:
+    assert kind in tables().values()
+    made = kind(**given)
+    # Who a connector is at the other broker is not told again.
+    settings, untold = (made, set()) if attrs.has(kind) else (made.settings, {"user", "password", "tls"})
+    # The world outside is no option.
+    options = {field.alias: field.name for field in attrs.fields(type(settings)) if field.init and field.name != "env"}
+    keys = keys_of(kind)
+    assert {*keys} - untold == {*options}
+    for key in options.keys() - given.keys():
+        assert getattr(settings, options[key]) == keys[key].default, key
 
 
 def rows(kind: type[Any]) -> list[str]:

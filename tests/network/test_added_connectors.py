@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import NetworkConnector, NotActiveError, NotFoundError, SettingsError
+from meshq import Broker, CallTimeoutError, NetworkConnector, NotActiveError, NotFoundError, SettingsError
 from tests.bridge.kit import URL, numbered
 from tests.network.kit import consuming, known, start, take, to, until, world
 
@@ -104,3 +104,29 @@ async def test_a_connector_may_be_added_again_when_its_removal_was_cancelled() -
         await broker.add_network(connector)
         await trio.sleep(10)
         await broker.network("to-b").wait_for(timeout=5)
+
+
+async def test_the_connectors_of_a_broker_in_a_thread_say_what_is_wrong() -> None:
+    hosted = Broker(
+        "b", data_dir=None, services=[NetworkConnector("out", "static:(tcp://127.0.0.1:1)")]
+    ).run_in_thread()
+    link = hosted.network("out")
+    wrong: Any = "out"
+    async with hosted:
+        with pytest.raises(SettingsError):
+            await hosted.add_network(wrong)
+        with pytest.raises(SettingsError):
+            await hosted.remove_network(link)  # type: ignore[arg-type]
+        with pytest.raises(SettingsError):
+            await link.wait_for(bridges=-1)
+        with pytest.raises(CallTimeoutError):
+            await link.wait_for(timeout=0.01)
+        for call in (hosted.network, hosted.remove_network):
+            with pytest.raises(NotFoundError):
+                await call("none")  # type: ignore[misc]
+    for plain in (link.bridges, link.subscriptions):
+        with pytest.raises(NotActiveError):
+            plain()
+    for waiting in (lambda: hosted.remove_network("out"), lambda: hosted.add_network(wrong), link.wait_for):
+        with pytest.raises(NotActiveError):
+            await waiting()

@@ -9,6 +9,7 @@ import trio
 
 from meshq import UsageError
 from meshq.address import KEPT_COPIES_END
+from meshq.network import _direction
 from meshq.network._kept_plan import KeptNames, places_of
 from tests.bridge.kit import numbered
 from tests.network.kit import World, carried, connectors, known, publish, start, subscribed, take, until, world
@@ -70,7 +71,9 @@ def test_a_name_that_another_broker_claims_and_no_link_gives_is_left_alone(kind:
     assert names.among([f"t::{names.name('t', '', 0)}{kind}"]) == []
 
 
-async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_after_a_kill() -> None:
+async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_after_a_kill(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with world() as made:
         await start(made, {"b": "", "a": "b"}, connection_ttl=3)
         async with subscribed(made, "b", name="kept", durable=True):
@@ -79,6 +82,7 @@ async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_afte
         await until(lambda: carried(made, "ab") == 5)
         await made.kill("b")
         await publish(made, "a", numbered(5, 5))
+        await trio.sleep(5)
         await made.kill("a")
         await made.start("a")
         await publish(made, "a", numbered(5, 10))
@@ -90,9 +94,20 @@ async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_afte
             with pytest.raises(UsageError, match="own"):
                 async with client.consumer(queue):
                     pass
+            # The link says how many messages wait, and for how long the oldest of them has, from before the kill.
+            link = made.brokers["a"].network("to-b")
+            before = link.bridges()[0].kept_for
+            await trio.sleep(70)
+            (found,) = await client.bridges()
+            assert (found.kept, found.state) == (10, "connecting") and before is not None and before >= 5
+            assert found.kept_for == pytest.approx(before + 70, abs=1) == link.bridges()[0].kept_for
+            events = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "network_link_down"]
+            assert any("is down and keeps 10 messages, the oldest for " in one for one in events)
         await made.start("b")
         async with subscribed(made, "b", name="kept", durable=True) as (there,):
             assert {one.body for one in await take(there, 15)} == set(numbered(15))
+        (found,) = made.brokers["a"].network("to-b").bridges()
+        assert (found.kept, found.kept_for) == (0, None)
 
 
 async def test_along_a_chain_each_broker_keeps_what_its_next_one_can_not_take() -> None:
@@ -138,6 +153,30 @@ async def test_the_way_back_keeps_them_too_and_forwards_what_nobody_wants_any_mo
         await publish(made, "b", numbered(5))
         made.network.heal()
         await settled(made, "b", 0)
+
+
+async def test_queues_that_nobody_wants_any_more_go_a_few_at_a_time_whatever_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_direction, "KEPT_QUEUES_MAX", 3)
+    monkeypatch.setattr(_direction, "LEAVING_MAX", 2)
+    topics = [f"t{number}" for number in range(4)]
+    async with world() as made:
+        await start(made, {"b": "", "a": "b"}, connection_ttl=3)
+        for topic in topics:
+            async with subscribed(made, "b", topic=topic, name="kept", durable=True):
+                await known(made, "ab", topic, 1)
+        made.network.partition(["a"], ["b"])
+        async with made.here("b") as client:
+            for topic in topics:
+                await client.create_queue(f"late.{topic}", address=topic, routing="multicast", durable=False)
+                await client.unsubscribe(topic, "kept")
+        await trio.sleep(10)
+        for topic in topics:
+            await publish(made, "a", numbered(2), topic=topic)
+        made.network.heal()
+        await settled(made, "a", 0)
+        assert [await made.count("b", f"late.{topic}") for topic in topics] == [2] * 4
 
 
 async def queues(made: World, name: str) -> list[str]:

@@ -7,13 +7,15 @@ from typing import Any, cast
 
 import attrs
 import pytest
+import trio
 
-from meshq import Client, NetworkConnector, Queues, RemoteProtocolError, SettingsError
+from meshq import Client, Consumer, NetworkConnector, Queues, RemoteProtocolError, SettingsError
 from meshq.broker.management import _network_demand
-from meshq.client import DemandSnapshot, demand_of
+from meshq.client import DemandSnapshot, demand_of, kept_queues, network_consumer
 from meshq.client.admin._queue_names import names_behind
-from meshq.network import _network_link
+from meshq.network import _direction, _network_link
 from meshq.network._demand_machine import CONSUMERS_MAX, COPIES_MAX, DemandRules, DemandTable, NetworkSubscription
+from meshq.network._direction import KEPT_QUEUES_MAX, LEAVING_MAX
 from tests.bridge.kit import URL, numbered
 from tests.network.kit import consuming, known, quiet, take, to, until, world
 
@@ -77,6 +79,55 @@ async def test_a_broker_goes_on_whatever_another_answers(monkeypatch: pytest.Mon
         await until(lambda: "without the id of a broker" in str(connector.bridges()[0].last_error))
         monkeypatch.undo()
         await connector.wait_for(timeout=30)
+        async with consuming(made, "b") as (_, there):
+            await known(made, "ab", "q", 1)
+            await made.send("a", "q", numbered(3))
+            await take(there, 3)
+
+
+async def test_names_of_queues_without_an_end_are_read_as_far_as_they_are_bounded() -> None:
+    asked: list[str] = []
+
+    async def ask(operation: str, **named: Any) -> dict[str, Any]:
+        asked.append(named["after"])
+        return {f"queue{at}": f"q{len(asked):04}.{at}" for at in range(4)} | {"more": True}
+
+    client = cast("Client", SimpleNamespace(_context=SimpleNamespace(ask=ask)))
+    names, more = await kept_queues(client, A, "$meshq.network.c", most=10)
+    assert (len(names), more, len(asked)) == (10, True, 3)
+    assert KEPT_QUEUES_MAX == 10_000 > CONSUMERS_MAX and LEAVING_MAX == 100
+
+
+async def test_a_broker_that_names_other_queues_for_ever_is_asked_ever_more_seldom_and_takes_no_more_tasks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[float] = []
+
+    async def claim(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
+        looks.append(trio.current_time())
+        topics = [f"t{len(looks)}-{at}" for at in range(most)]
+        return [f"{topic}::{beginning}{topic}@{node_id}" for topic in topics], True
+
+    opened: list[str] = []
+
+    def open_one(client: Client, address: str, **about: Any) -> Consumer:
+        opened.append(address)
+        return network_consumer(client, address, **about)
+
+    monkeypatch.setattr(_direction, "network_consumer", open_one)
+    monkeypatch.setattr(_direction, "KEPT_QUEUES_MAX", 10)
+    monkeypatch.setattr(_direction, "LEAVING_MAX", 3)
+    monkeypatch.setattr(_direction, "kept_queues", claim)
+    async with world() as made:
+        await made.start("b")
+        settings = {"retry_interval": 0.5, "retry_interval_multiplier": 2.0, "max_retry_interval": 4}
+        await made.start("a", lambda: [to("b", duplex=True, **settings)])
+        await made.brokers["a"].network("to-b").wait_for(timeout=30)
+        await trio.sleep(20)
+        # Two directions, each of which asks for two places.
+        assert 8 <= len(looks) <= 2 * 2 * 9, looks
+        assert len(looks) <= len(opened) <= len(looks) / 2 * 3
+        assert "network_queues_max" in {getattr(one, "event", "") for one in caplog.records}
         async with consuming(made, "b") as (_, there):
             await known(made, "ab", "q", 1)
             await made.send("a", "q", numbered(3))

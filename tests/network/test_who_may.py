@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+import attrs
 import pytest
 import trio
 
@@ -35,6 +36,36 @@ async def test_a_user_that_may_send_is_enough_for_one_direction() -> None:
             await known(made, "ab", "q", 1)
             await made.send("a", "q", numbered(5))
             await take(there, 5)
+
+
+async def test_a_wrong_password_is_told_by_the_link_and_a_right_one_mends_it_on_either_side() -> None:
+    users = {"link": "a long password"}
+    security = Security(users=users, roles={"link": {"links"}}, permissions={"#": Permissions(send={"links"})})
+    async with world() as made:
+        await made.start("b", security=security)
+        await made.start("a", connectors(("b", {"user": "link", "password": "canary-wrong"})))
+        link = made.brokers["a"].network("to-b")
+        await until(lambda: link.bridges()[0].last_error is not None)
+        told = link.bridges()[0]
+        assert told.state == "connecting" and "the authentication failed: no such user, or another password" in str(
+            told.last_error
+        )
+        assert "canary" not in str(told.last_error)
+        async with consuming(made, "b") as (_, there):
+            await made.send("a", "q", numbered(5))
+            await take(there, 0)
+            # The connector is given the right one.
+            await made.brokers["a"].remove_network("to-b")
+            await made.brokers["a"].add_network(to("b", user="link", password="a long password"))
+            await take(there, 5)
+        # Or the other broker is: it has the one that was wrong now, and then the right one again.
+        for password, state in (("another long one", "connecting"), ("a long password", "linked")):
+            await made.stop("b")
+            await made.start("b", security=attrs.evolve(security, users={"link": password}))
+            link = made.brokers["a"].network("to-b")
+            await until(lambda: link.bridges()[0].state == state)  # noqa: B023 - asked at once
+            await quiet(2)
+            assert link.bridges()[0].state == state
 
 
 @pytest.mark.parametrize("manages", [True, False])

@@ -75,6 +75,12 @@ class Demand(ABC):
     def note_connector(self, name: str, settings: Sequence[str] | None) -> None:
         """Note those settings of a network connector that are set and belong on all connectors; None: it has ended."""
 
+    @abstractmethod
+    def kept(self, beginning: str) -> tuple[int, int | None]:
+        """Return how many messages of topics wait here for another broker of the network, and when the oldest of them
+        came, in milliseconds since 1970; None without any.  ``beginning``: how the names of their subscriptions begin.
+        """
+
 
 class NotificationSink(Protocol):
     """A receiver of notifications for the watchers of the broker."""

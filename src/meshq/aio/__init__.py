@@ -4,7 +4,7 @@ from meshq.aio._balancer import BrokerBalancer, ClientBalancer
 from meshq.aio._body_stream import BodyStream
 from meshq.aio._broker import Broker
 from meshq.aio._client import Client
-from meshq.aio._cluster import ClusterConnection
+from meshq.aio._cluster import ClusterConnection, NetworkConnector
 from meshq.aio._consumer import Consumer
 from meshq.aio._cursor import Cursor
 from meshq.aio._delivery import Delivery
@@ -27,6 +27,7 @@ __all__ = [
     "Delivery",
     "EventStream",
     "HighAvailability",
+    "NetworkConnector",
     "Producer",
     "ReplicaStore",
     "Transaction",

@@ -4,7 +4,7 @@ from meshq.blocking._balancer import BrokerBalancer, ClientBalancer
 from meshq.blocking._body_stream import BodyStream
 from meshq.blocking._broker import Broker
 from meshq.blocking._client import Client
-from meshq.blocking._cluster import ClusterConnection
+from meshq.blocking._cluster import ClusterConnection, NetworkConnector
 from meshq.blocking._consumer import Consumer
 from meshq.blocking._cursor import Cursor
 from meshq.blocking._delivery import Delivery
@@ -27,6 +27,7 @@ __all__ = [
     "Delivery",
     "EventStream",
     "HighAvailability",
+    "NetworkConnector",
     "Producer",
     "ReplicaStore",
     "Transaction",

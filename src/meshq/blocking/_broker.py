@@ -12,12 +12,13 @@ import trio
 from meshq.blocking._balancer import BrokerBalancer
 from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._client import Client
-from meshq.blocking._cluster import ClusterConnection
+from meshq.blocking._cluster import ClusterConnection, NetworkConnector
 from meshq.blocking._events import EventStream
 from meshq.blocking._high_availability import HighAvailability
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.client import ClientOptions
 from meshq.errors import ClosedError, UsageError
+from meshq.network import NetworkConnector as ServedConnector
 from meshq.node import EVENTS_MAX, BrokerFace, watch
 from meshq.notifications import Notification
 
@@ -58,6 +59,42 @@ class Broker(BrokerFace):
             NotFoundError: the broker has none.
         """
         return BrokerBalancer(self._inner.balancer(name), self._loop)
+
+    def network(self, name: str) -> NetworkConnector:
+        """Return the network connector of this name.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return NetworkConnector(self._inner.network(name), self._loop)
+
+    def add_network(self, connector: ServedConnector) -> None:
+        """Serve a network connector from now on, until it is removed or the broker stops.
+
+        The settings of the broker do not change: a broker that is built anew has to be given the connector again.
+
+        Interrupted: the connector is served or not; ``network`` says which.
+        Raises:
+            SettingsError: it is no ``NetworkConnector``, the broker has one of its name, or a URL can't be dialed.
+            NotActiveError: the broker isn't active.
+        """
+        self._check_active()
+        self._loop.call(self._inner.add_network, connector)
+
+    def remove_network(self, name: str) -> None:
+        """End a network connector, whether it was added or is one of ``services``.
+
+        Messages that wait for brokers behind it stay in their queues, those of topics in queues that a connector of
+        this name takes up again.
+
+        Interrupted: it ends all the same.
+        Raises:
+            SettingsError: ``name`` is no text.
+            NotFoundError: the broker has none of this name.
+            NotActiveError: the broker isn't active.
+        """
+        self._check_active()
+        self._loop.call(self._inner.remove_network, name)
 
     @property
     def ha(self) -> HighAvailability:

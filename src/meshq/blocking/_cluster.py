@@ -1,13 +1,14 @@
-"""A cluster connection of a blocking broker, as threads ask it."""
+"""A cluster connection and a network connector of a blocking broker, as threads ask them."""
 
 from __future__ import annotations
 
 import math
 
 from meshq import cluster as trio_cluster
+from meshq import network as trio_network
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.client import ClusterQueue
-from meshq.node import ClusterFigures
+from meshq.node import ClusterFigures, NetworkFigures
 
 
 class ClusterConnection(ClusterFigures):
@@ -64,3 +65,28 @@ class ClusterConnection(ClusterFigures):
             NotActiveError: the broker isn't active.
         """
         return self._call(self._inner.queue, name)
+
+
+class NetworkConnector(NetworkFigures):
+    """A network connector of a broker, returned by ``broker.network``.
+
+    What a broker is given as a service, or by ``add_network``, is ``meshq.NetworkConnector``.
+    """
+
+    def __init__(self, inner: trio_network.NetworkConnector, loop: ThreadLoop) -> None:
+        super().__init__(inner, loop)
+        self._call = loop.call
+
+    def wait_for(
+        self, *, bridges: int = 1, queue: str | None = None, consumers: int = 0, timeout: float = math.inf
+    ) -> None:
+        """Return when so many links are up, and so many consumers of a queue are known behind them to which messages
+        are forwarded; with 0 ``consumers`` when none is left.
+
+        Interrupted: nothing has changed.
+        Raises:
+            SettingsError: what is waited for is not allowed.
+            CallTimeoutError: the time is up; the error says how far it came.
+            NotActiveError: the broker isn't active.
+        """
+        self._call(self._inner.wait_for, bridges=bridges, queue=queue, consumers=consumers, timeout=timeout)

@@ -21,6 +21,7 @@ from meshq.broker.management._held_messages import held_messages, waiting_queues
 from meshq.broker.management._id_transfer import hand_over_ids, take_back
 from meshq.broker.management._inventory import inventory
 from meshq.broker.management._management import answer_call, flat
+from meshq.broker.management._network_demand import kept_messages
 from meshq.broker.management._prepared_transfer import begun_ways, hand_over_prepared, prepared_xids, takes_prepared
 from meshq.broker.management._queue_transfer import lacking_queues, make_queues, makes_queues
 from meshq.broker.management._redistributing import give_back, redistribute, transfer
@@ -75,6 +76,7 @@ __all__ = [
     "held_messages",
     "inventory",
     "is_hidden",
+    "kept_messages",
     "lacking_queues",
     "make_queues",
     "makes_queues",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import attrs
 
 from meshq import limits
+from meshq.client.admin._queue_names import names_behind
 from meshq.client.receive._consumer import Consumer, Subscription, check_consumer
 from meshq.errors import CallTimeoutError
 from meshq.ids import IDENTITY_BYTES, NETWORK_MARK, is_broker_id
@@ -134,6 +135,26 @@ def network_consumer(
         routes=routes,
         hops=hops,
     )
+
+
+async def kept_queues(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
+    """Return the names of the queues of a broker that keep messages for connectors of the broker ``node_id``, and
+    whether there are more than ``most``, which are not read.
+
+    ``beginning``: how the names of their subscriptions begin.
+
+    Checkpoint: always.  Cancellation: nothing has changed.
+    Raises:
+        RemoteProtocolError: the answer has what is no name, or names in another order.
+        MeshqError: the broker has refused, or the connection is lost.
+    """
+    names: list[str] = []
+    more, about = True, {"node_id": node_id, "beginning": beginning}
+    while more and len(names) < most:
+        after = names[-1] if names else ""
+        found, more = await names_behind(client._context.ask, after, "network_queues", **about)
+        names += found
+    return names[:most], more or len(names) > most
 
 
 class NetworkQueue(NamedTuple):

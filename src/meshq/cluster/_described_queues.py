@@ -43,8 +43,8 @@ class DescribedQueues:
         size = _bytes_of(queue)
         if len(self._by_number) >= QUEUES_MAX:
             return f"more than {QUEUES_MAX:,} queues"
-        if self._of_address[queue.address] >= limits.QUEUES_PER_ADDRESS_MAX:
-            return f"more than {limits.QUEUES_PER_ADDRESS_MAX:,} queues of the address {queue.address!r}"
+        if self._of_address[queue.address] >= limits.ALL_QUEUES_PER_ADDRESS_MAX:
+            return f"more than {limits.ALL_QUEUES_PER_ADDRESS_MAX:,} queues of the address {queue.address!r}"
         if self._bytes + size > DESCRIBED_BYTES_MAX:
             return f"queues whose names and filters are more than {DESCRIBED_BYTES_MAX:,} bytes"
         self._by_number[queue.number] = queue

@@ -3,5 +3,6 @@
 from meshq.network._demand_machine import NetworkSubscription
 from meshq.network._destinations import Queues, Topics
 from meshq.network._network_connector import NetworkConnector
+from meshq.network._settings import NetworkSettings
 
-__all__ = ["NetworkConnector", "NetworkSubscription", "Queues", "Topics"]
+__all__ = ["NetworkConnector", "NetworkSettings", "NetworkSubscription", "Queues", "Topics"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ from meshq.client import (
     Consumer,
     Delivery,
     NetworkQueue,
+    kept_queues,
     network_consumer,
     path_beyond,
     reroute,
@@ -28,11 +29,15 @@ from meshq.client import (
 from meshq.concurrency import Wakeup
 from meshq.errors import AddressFullError, MeshqError, NotFoundError
 from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer
-from meshq.network._kept_plan import KeptNames
+from meshq.network._kept_plan import KeptNames, KeptQueue
 from meshq.network._settings import NetworkSettings
 
 #: Messages of a topic that wait for a broker which refuses them, at most: as many as an address remembers ids.
 WAITING_MAX: Final = limits.DUPLICATE_IDS_DEFAULT
+#: Queues of one broker that keep messages for one direction of a link, and are looked through: more than a link has.
+KEPT_QUEUES_MAX: Final = 10_000
+#: Of those that nobody wants any more so many are forwarded at a time.
+LEAVING_MAX: Final = 100
 #: How often in a row a broker may refuse what waits for it when nobody wants that any more.
 LEAVING_REFUSALS_MAX: Final = 3
 
@@ -141,6 +146,10 @@ class Direction:
         self._names = names
         # The id of the target whose queues were looked through for those that nobody wants any more.
         self._tidied = ""
+        # Whether that is being done, how often it was done since the link is up, and whether queues were left out.
+        self._tidying = False
+        self._looks = 0
+        self._left_out = False
         self.table: DemandTable = table
         self._settings = settings
         self._source = source
@@ -190,7 +199,7 @@ class Direction:
             text = f"{self.table.unserved} more network consumers are wanted than {self._settings.name} may have"
             self._warn("network_consumers_max", text, "")
         if not self.table.target_id or self.broker is None:
-            self._tidied = ""
+            self._tidied, self._looks = "", 0
         self._look.wake()
 
     async def serve(self) -> None:
@@ -206,8 +215,8 @@ class Direction:
                         self._running[key] = _Forwarding(wanted)
                         nursery.start_soon(self._forward, key, self._running[key])
                 target_id = self.table.target_id if self.broker is not None else ""
-                if self._names is not None and target_id and target_id != self._tidied:
-                    self._tidied = target_id
+                if self._names is not None and target_id and target_id != self._tidied and not self._tidying:
+                    self._tidied, self._tidying = target_id, True
                     nursery.start_soon(self._tidy, nursery, self._names, target_id)
                 for forwarding in self._running.values():
                     consumer, stale = forwarding.consumer, forwarding.told != forwarding.wanted.routes
@@ -217,28 +226,51 @@ class Direction:
                 await self._look.wait()
 
     async def _tidy(self, nursery: trio.Nursery, names: KeptNames, target_id: str) -> None:
-        """Forward the messages kept for demand that is gone, and delete their queues."""
+        """Look for messages kept for demand that is gone, have them forwarded, and their queues deleted.
+
+        A look reads as much as is said, and looks that follow each other wait: what there is more comes with the next.
+        """
         try:
-            queues = await self._source.queues()
+            if self._looks:
+                await trio.sleep(self._settings.retry_after(self._looks))
+            self._looks += 1
+            queues, more = await kept_queues(self._source, names.node_id, names.beginning, most=KEPT_QUEUES_MAX)
+            if anywhere := names.beginning_anywhere:
+                elsewhere, _ = await kept_queues(self._source, names.node_id, anywhere, most=KEPT_QUEUES_MAX)
+                self._tell_left_behind(names, elsewhere)
+            if more:
+                text = f"more than {KEPT_QUEUES_MAX:,} queues keep messages for {self._settings.name}"
+                self._counts.last_error = f"{text}: others are looked at when some of these are gone"
+                self._warn("network_queues_max", self._counts.last_error, "")
+            if self._tidied == target_id:
+                self._leave(nursery, names.among(queues), target_id, more=more)
         except MeshqError as error:
             self._counts.last_error = str(error)
-            await trio.sleep(self._settings.retry_interval)
             self._tidied = "" if self._tidied == target_id else self._tidied
+        finally:
+            self._tidying = False
             self._look.wake()
-            return
+
+    def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
         for one in names.left_behind(queues):
             text = (
                 f"{one.address}{SEPARATOR}{one.name} keeps messages for a place that {self._settings.name} has no more"
             )
             self._warn("network_queue_left", f"{text}: give it that URL again, or delete the queue", one.name)
-        for one in names.among(queues):
-            wanted = any(key.kept == one.name for key in (*self._wanted, *self._running))
-            if self._tidied == target_id and not wanted:
-                destination = Destination(TOPIC, one.address)
-                key = _Key(target_id, destination, "", 0, one.copy, one.name)
-                left = self._running[key] = _Forwarding(WantedConsumer(destination, "", 0, (target_id,), kept=True))
-                left.leave(kept=True)
-                nursery.start_soon(self._forward, key, left)
+
+    def _leave(self, nursery: trio.Nursery, queues: Sequence[KeptQueue], target_id: str, *, more: bool) -> None:
+        """Forward the messages of kept queues without demand."""
+        running = {key.kept for key in self._running}
+        wanted = {key.kept for key in self._wanted}
+        room = LEAVING_MAX - len(running - wanted)
+        left = [one for one in queues if one.name not in running | wanted]
+        self._left_out = more or len(left) > room
+        for one in left[: max(0, room)]:
+            destination = Destination(TOPIC, one.address)
+            key = _Key(target_id, destination, "", 0, one.copy, one.name)
+            forwarding = self._running[key] = _Forwarding(WantedConsumer(destination, "", 0, (target_id,), kept=True))
+            forwarding.leave(kept=True)
+            nursery.start_soon(self._forward, key, forwarding)
 
     async def _reroute(self, forwarding: _Forwarding, consumer: Consumer) -> None:
         """Tell the broker of an open network consumer which ways its messages go now."""
@@ -277,6 +309,8 @@ class Direction:
                 del self._running[key]
             if key not in self._wanted:
                 del self._failures[key]
+                if key.kept and self._left_out:
+                    self._tidied = ""
             self._look.wake()
             self._changed()
 

@@ -42,6 +42,8 @@ class KeptNames:
     """
 
     def __init__(self, connector: str, place: str, node_id: str, places: Collection[str] | None = None) -> None:
+        #: The id of the broker that has the connector.
+        self.node_id: str = node_id
         fits = len(connector.encode()) <= _CONNECTOR_BYTES_MAX
         self._connector = f"{NETWORK_KEPT}{connector if fits else _digest(connector)}"
         self._prefix = f"{self._connector}{_AT}{_digest(place)}."
@@ -53,6 +55,16 @@ class KeptNames:
         kind = f"{_COPY}{copy}-{_digest(filter)}" if filter or copy else ""
         room = limits.ADDRESS_BYTES_MAX - len(f"{self._prefix}{self._of}{_COPY}{copy}-".encode()) - _DIGITS
         return f"{self._prefix}{address if len(address.encode()) <= room else _digest(address)}{self._of}{kind}"
+
+    @property
+    def beginning(self) -> str:
+        """How all names of this direction begin."""
+        return self._prefix
+
+    @property
+    def beginning_anywhere(self) -> str:
+        """How the names of all places of the connector begin; empty: its places come and go."""
+        return self._connector if self._places is not None else ""
 
     def among(self, queues: Iterable[str]) -> list[KeptQueue]:
         """Return the queues of this direction among the queues of a broker.

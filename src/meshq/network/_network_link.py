@@ -156,6 +156,7 @@ class NetworkLink:
     def statistics(self) -> BridgeStatistics:
         """Return the state and the counters of the link, in the form of a bridge's."""
         counts = self._counts
+        kept, age = self._kept()
         return BridgeStatistics(
             name=self._label,
             queue="",
@@ -168,7 +169,16 @@ class NetworkLink:
             ended=counts.ended,
             rejected=counts.rejected,
             last_error=counts.last_error,
+            kept=kept,
+            kept_for=age,
         )
+
+    def _kept(self) -> tuple[int, float | None]:
+        """How many messages wait here for the other broker, and for how many seconds the oldest of them has."""
+        kept, since_ms = self._broker.demand.kept(self._owner.kept.beginning)
+        if since_ms is None:
+            return kept, None
+        return kept, max(0, self._broker.control.env.wall.now_ms() - since_ms) / 1_000
 
     async def run(self) -> None:
         """Keep the link.
@@ -230,6 +240,10 @@ class NetworkLink:
 
     def _not_reached(self, error: MeshqError) -> None:
         self._counts.last_error = str(error)
+        kept, age = self._kept()
+        if age is not None:
+            text = f"the link {self._label} is down and keeps {kept:,} messages, the oldest for {age:.0f} s: {error}"
+            self._owner.warn("network_link_down", text, self._label)
 
     # -- the connection
 

@@ -10,6 +10,7 @@ from typing import Unpack
 import trio
 
 from meshq.client import EventSink, MessageRoute
+from meshq.errors import NotActiveError
 from meshq.ids import NodeId
 from meshq.message import PropertyValue
 from meshq.node._broker import Broker
@@ -87,6 +88,10 @@ class BrokerFace(ABC):
             UsageError: services of several kinds have this name.
         """
         return ServiceInThread(self._inner.service(name, kind=kind), self._loop)
+
+    def _check_active(self) -> None:
+        if self.state != "active":
+            raise NotActiveError(f"the broker {self.name!r} is {self.state}")
 
     def statistics(self) -> BrokerStatistics:
         """Return the contents and counters of the broker as a frozen record.

@@ -20,7 +20,7 @@ from meshq.ids import NodeId
 from meshq.loops import check_in_trio
 from meshq.message import PropertyValue
 from meshq.node._cluster_in_thread import ClusterConnectionInThread
-from meshq.node._service_in_thread import BrokerBalancerInThread, ServiceInThread
+from meshq.node._service_in_thread import BrokerBalancerInThread, NetworkConnectorInThread, ServiceInThread
 from meshq.node.terms._high_availability import HighAvailabilityInThread
 from meshq.notifications import Notification
 from meshq.portal import PipeStream
@@ -28,6 +28,7 @@ from meshq.statistics import BrokerStatistics
 from meshq.wire import Link, StreamLink
 
 if TYPE_CHECKING:
+    from meshq.network import NetworkConnector
     from meshq.node._broker import Broker
 
 T = TypeVar("T")
@@ -144,6 +145,39 @@ class BrokerInThread:
             NotFoundError: the broker has none.
         """
         return BrokerBalancerInThread(self._broker.balancer(name), _BrokerCalls(self))
+
+    def network(self, name: str) -> NetworkConnectorInThread:
+        """Return the network connector of this name, with the methods of ``NetworkConnector`` for tasks of the host.
+
+        Raises:
+            NotFoundError: the broker has none.
+        """
+        return NetworkConnectorInThread(self._broker.network(name), _BrokerCalls(self))
+
+    async def add_network(self, connector: NetworkConnector) -> None:
+        """Serve a network connector from now on, until it is removed or the broker stops; as ``Broker.add_network``.
+
+        Checkpoint: always.
+        Cancellation: the connector is served or not; ``network`` says which.
+        Raises:
+            SettingsError: it is no ``NetworkConnector``, the broker has one of its name, or a URL can't be dialed.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("Broker")
+        await self._call(partial(self._broker.add_network, connector))
+
+    async def remove_network(self, name: str) -> None:
+        """End a network connector, whether it was added or is one of ``services``; as ``Broker.remove_network``.
+
+        Checkpoint: always.
+        Cancellation: it ends all the same.
+        Raises:
+            SettingsError: ``name`` is no text.
+            NotFoundError: the broker has none of this name.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("Broker")
+        await self._call(partial(self._broker.remove_network, name))
 
     @property
     def ha(self) -> HighAvailabilityInThread:

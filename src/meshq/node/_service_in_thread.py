@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +17,7 @@ from meshq.statistics import BridgeStatistics
 if TYPE_CHECKING:
     from meshq.abc import BalancerTarget
     from meshq.lb.balancer import BrokerBalancer
+    from meshq.network import NetworkConnector, NetworkSettings, NetworkSubscription
     from meshq.statistics import BalancerRoute, BalancerStatistics
 
 
@@ -130,3 +133,66 @@ class BrokerBalancerInThread(BalancerFigures):
         """
         check_in_trio("BrokerBalancer")
         return cast("BalancerTarget | None", await self._broker.call(partial(self._inner.target, key)))
+
+
+class NetworkFigures:
+    """The figures of a network connector whose broker runs in another loop; the common part of all faces."""
+
+    def __init__(self, inner: NetworkConnector, loop: RunsSync) -> None:
+        self.name: str = inner.name
+        #: The settings of the connector.
+        self.settings: NetworkSettings = inner.settings
+        self._inner = inner
+        self._run_sync = loop.run_sync
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def bridges(self) -> Sequence[BridgeStatistics]:
+        """Return the state and the counters of each link.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return self._run_sync(self._inner.bridges)
+
+    def subscriptions(self) -> tuple[NetworkSubscription, ...]:
+        """Return the demand at the other brokers that this connector satisfies.
+
+        Raises:
+            NotActiveError: the broker isn't active.
+        """
+        return self._run_sync(self._inner.subscriptions)
+
+
+class NetworkConnectorInThread(NetworkFigures):
+    """A network connector of a ``BrokerInThread``, returned by its ``network``.
+
+    What a broker is given as a service is ``meshq.NetworkConnector``.
+    """
+
+    def __init__(self, inner: NetworkConnector, broker: LoopCalls) -> None:
+        super().__init__(inner, broker)
+        self._broker = broker
+
+    async def wait_for(
+        self,
+        *,
+        bridges: int = 1,
+        queue: str | None = None,
+        consumers: int = 0,
+        timeout: float = math.inf,  # noqa: ASYNC109
+    ) -> None:
+        """Return when so many links are up, and so many consumers of a queue are known behind them to which messages
+        are forwarded; with 0 ``consumers`` when none is left.
+
+        Checkpoint: always.
+        Cancellation: nothing has changed.
+        Raises:
+            SettingsError: what is waited for is not allowed.
+            CallTimeoutError: the time is up; the error says how far it came.
+            NotActiveError: the broker isn't active.
+        """
+        check_in_trio("NetworkConnector")
+        wait = partial(self._inner.wait_for, bridges=bridges, queue=queue, consumers=consumers, timeout=timeout)
+        await self._broker.call(wait)

@@ -19,6 +19,7 @@ from meshq.broker import (
     flat,
     held_messages,
     is_hidden,
+    kept_messages,
     redistribute,
     waiting_queues,
 )
@@ -58,6 +59,10 @@ class LocalDemand(abc.Demand):
             connectors.pop(name, None)
         else:
             connectors[name] = settings
+
+    def kept(self, beginning: str) -> tuple[int, int | None]:
+        """Return how many messages wait here for another broker of the network, and when the oldest of them came."""
+        return kept_messages(self._core.router, self._core.identity.node_id.hex(), beginning)
 
 
 class LocalNotifications(abc.NotificationSink):

@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 
-from meshq import limits
 from meshq.address import (
     INTERNAL,
     SEPARATOR,
@@ -141,8 +140,12 @@ class Definitions:
         address = self._router.add_address(name, "anycast")
         return self._add_queue(name, address, durable=False, spec=QueueSpec(owner=owner))
 
-    def subscription(self, address: str, name: str, *, kind: str, durable: bool, filter: Filter | None) -> Queue:
+    def subscription(
+        self, address: str, name: str, *, kind: str, durable: bool, filter: Filter | None, network: bool = False
+    ) -> Queue:
         """Return the queue ``address::name`` of a subscription; create it, and its address, unless it exists.
+
+        ``network``: it is that of a network consumer.
 
         Raises:
             NotFoundError: the address doesn't exist, and isn't made on first use.
@@ -161,7 +164,8 @@ class Definitions:
         other = self._router.queues.get(name)
         if other is not None and other.address == address:
             raise UsageError(f"{full!r} is a queue that was not made by a subscription")
-        return self._subscribed(full, address, durable=durable, spec=QueueSpec(subscription=kind, filter=filter))
+        spec = QueueSpec(subscription=kind, filter=filter, network=network)
+        return self._subscribed(full, address, durable=durable, spec=spec)
 
     def kept_for_network(self, address: str, name: str, spec: QueueSpec) -> Queue:
         """Return the durable queue of a topic for another broker of the network; create it if it is missing.
@@ -239,11 +243,7 @@ class Definitions:
         return found
 
     def _add_queue(self, name: str, address: Address, *, durable: bool, spec: QueueSpec = DEFAULT_SPEC) -> Queue:
-        if len(address.queues) >= limits.QUEUES_PER_ADDRESS_MAX:
-            raise UsageError(f"the address {address.name!r} has its {limits.QUEUES_PER_ADDRESS_MAX} queues")
-        if spec.filter is not None and address.filtered >= limits.FILTERED_QUEUES_PER_ADDRESS_MAX:
-            most = limits.FILTERED_QUEUES_PER_ADDRESS_MAX
-            raise UsageError(f"the address {address.name!r} has its {most} queues with filters")
+        address.check_room(spec)
         number = self._router.last_number + 1
         # The journal may refuse: it is asked before anything has changed.
         made = Queue(number, name, address.name, durable=durable, spec=spec)
@@ -354,6 +354,7 @@ class Definitions:
                     filter=filter,
                     auto_created=values["on_use"],
                     routes=tuple(values["routes"].split(ROUTES_SEPARATOR)) if values["routes"] else (),
+                    network=bool(values["routes"]),
                     wanted=values["wanted"],
                 )
             queue = Queue(values["number"], values["name"], address.name, durable=True, spec=spec)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from meshq import limits
 from meshq.address import INTERNAL, SEPARATOR, TEMPORARY, Target
 from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._demand_updates import DemandUpdates
@@ -18,7 +19,7 @@ from meshq.broker.catalog._settings_table import SettingsTable
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._duplicates import DuplicateIds
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._queue_spec import QueueKind
+from meshq.broker.queue._queue_spec import QueueKind, QueueSpec
 from meshq.errors import NotFoundError, UsageError
 from meshq.settings import AddressSettings
 
@@ -39,6 +40,7 @@ class Address:
         "had",
         "hops",
         "name",
+        "network",
         "next_index",
         "position",
         "queues",
@@ -55,6 +57,8 @@ class Address:
         self.queues: list[Queue] = []
         # How many of them take only some messages.
         self.filtered: int = 0
+        # How many of these are for network consumers: all of those have filters.
+        self.network: int = 0
         # Which of several anycast queues is next.
         self.next_index: int = 0
         self.duplicates: DuplicateIds = DuplicateIds(settings.duplicate_id_cache_size)
@@ -70,6 +74,27 @@ class Address:
         self._changed: bool = True
         # What it may hold; None: as much as there is memory.
         self.quota: AddressQuota | None = None
+
+    def count(self, spec: QueueSpec, change: int) -> None:
+        """Count a queue that has come (1) or gone (-1)."""
+        self.network += change if spec.network else 0
+        self.filtered += change if spec.filter is not None else 0
+
+    def check_room(self, spec: QueueSpec) -> None:
+        """Check the room for one more queue; queues of network consumers take no room from queues of users.
+
+        Raises:
+            UsageError: there is none.
+        """
+        most, network_most = limits.QUEUES_PER_ADDRESS_MAX, limits.NETWORK_QUEUES_PER_ADDRESS_MAX
+        filtered_most = limits.FILTERED_QUEUES_PER_ADDRESS_MAX
+        if spec.network:
+            if self.network >= network_most:
+                raise UsageError(f"the address {self.name!r} has its {network_most} queues for network consumers")
+        elif len(self.queues) - self.network >= most:
+            raise UsageError(f"the address {self.name!r} has its {most} queues")
+        elif spec.filter is not None and self.filtered - self.network >= filtered_most:
+            raise UsageError(f"the address {self.name!r} has its {filtered_most} queues with filters")
 
     @property
     def clustered_queues(self) -> dict[str, ClusteredQueue]:
@@ -145,8 +170,8 @@ class Router:
         self.rule(queue)
         address.queues.append(queue)
         if queue.spec.filter is not None:
-            address.filtered += 1
             self.sieves[queue] = None
+        address.count(queue.spec, 1)
         self.queues[queue.name] = self.by_number[queue.number] = queue
         if address.routing == "anycast" and queue.kind not in (QueueKind.TEMPORARY, QueueKind.STORE_AND_FORWARD):
             queue.roster.may_offer = partial(self.pins.may_offer, queue.address, queue.name)
@@ -199,8 +224,8 @@ class Router:
         del self.queues[queue.name], self.by_number[queue.number]
         self.addresses[queue.address].queues.remove(queue)
         if queue.spec.filter is not None:
-            self.addresses[queue.address].filtered -= 1
             del self.sieves[queue]
+        self.addresses[queue.address].count(queue.spec, -1)
         self._queues_changed(queue.address)
         self._forget_temporary(queue.address)
         self.demand.changed(queue)

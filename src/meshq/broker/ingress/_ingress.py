@@ -384,7 +384,7 @@ class Ingress:
         """Return the bytes that the record of moved messages may take, for any target."""
         size = len(content.table) + len(content.body) + RUN_RECORD_BYTES + 4 * limits.ADDRESS_BYTES_MAX
         size += (ROW_RECORD_BYTES + PART_RECORD_BYTES) * content.rows
-        queues = min(len(self._definitions.router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
+        queues = min(len(self._definitions.router.by_number), limits.ALL_QUEUES_PER_ADDRESS_MAX)
         return size + (PART_RECORD_BYTES + MARK_RECORD_BYTES) * queues
 
     def place_moved(self, run: StoredRun, target: Target, gone: tuple[SettledRow, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The demand of this broker as a session is told of it that belongs to another broker of the network."""
+"""The demand of this broker, and the queues kept here, as a session of another broker of the network is told."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from meshq.address import INTERNAL, MANAGEMENT, TEMPORARY, is_name
-from meshq.broker.access._access import may
+from meshq.address import INTERNAL, MANAGEMENT, NETWORK_KEPT, SEPARATOR, TEMPORARY, is_name, kept_for
+from meshq.broker.access._access import may, permit
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import DemandUpdates, IncomingConnector, is_hidden
 from meshq.broker.catalog._network_demand_plan import SHARED_SETTINGS, QueueDemand, demand_rows, epoch_of, hints_of
+from meshq.broker.catalog._router import Router
 from meshq.broker.core._node_identity import NodeIdentity
-from meshq.broker.management._pages import page_of
+from meshq.broker.management._pages import page_of, page_of_names
 from meshq.broker.management._requester import Requester
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.work._long_operations import Values
 from meshq.errors import MeshqError, UsageError
 from meshq.ids import IDENTITY_BYTES, is_broker_id
 from meshq.wire import Frame
 
 #: The name of the call.
 NETWORK_DEMAND: Final = "network_demand"
+#: The name of the call for queues that keep messages.
+NETWORK_QUEUES: Final = "network_queues"
 #: Who asks, for the list of bridges.
 _NAMES: Final = ("connector", "broker")
 #: Which of the settings that belong on all connectors are set, with spaces between them.
@@ -210,3 +214,47 @@ class NetworkDemand:
         hidden = is_hidden(queue) or name == MANAGEMENT or name.startswith((INTERNAL, TEMPORARY))
         topic = self._definitions.router.addresses[name].routing == "multicast"
         return (topic or queue.name == name) and not hidden and may(self._principal, "send", name)
+
+
+def kept_queues(router: Router, asker: Requester, named: Mapping[str, Any]) -> Values:
+    """Return a page of the names of queues that keep messages for a broker, in the order of their characters.
+
+    Raises:
+        UsageError: the arguments are none.
+        SecurityError: the asker may not manage this broker.
+    """
+    node_id, beginning, after = (named.get(name) for name in ("node_id", "beginning", "after"))
+    texts = type(node_id) is str and type(beginning) is str and type(after) is str
+    if not texts or not is_broker_id(node_id) or not str(beginning).startswith(NETWORK_KEPT):
+        raise UsageError(f"{NETWORK_QUEUES} takes node_id, beginning, how names of subscriptions begin, and after")
+    permit(asker, "manage", MANAGEMENT)
+    names = (one.name for one in _queues(router, str(node_id), str(beginning)) if one.name > str(after))
+    return page_of_names("queues", names)
+
+
+class KeptMessages(NamedTuple):
+    """Messages that are kept for another broker of the network: their number, and when the oldest of them came, in
+    milliseconds since 1970; None without any."""
+
+    messages: int
+    oldest_ms: int | None
+
+
+def kept_messages(router: Router, node_id: str, beginning: str) -> KeptMessages:
+    """Return the number and the age of the messages kept for a connector.
+
+    ``beginning``: how the names of its subscriptions begin.
+    """
+    queues = list(_queues(router, node_id, beginning))
+    count = sum(one.counts.ready + one.counts.unacked + one.counts.delayed for one in queues)
+    heads = [each.head for one in queues for each in one.lists.all]
+    return KeptMessages(count, min((view.run.stamp for view in heads if view is not None), default=None))
+
+
+def _queues(router: Router, node_id: str, beginning: str) -> Iterator[Queue]:
+    """Yield the queues that keep messages for a connector: all of them have filters."""
+    for queue in router.sieves:
+        if isinstance(queue, Queue) and queue.spec.routes:
+            own = queue.name.partition(SEPARATOR)[2]
+            if own.startswith(beginning) and kept_for(own) == node_id:
+                yield queue

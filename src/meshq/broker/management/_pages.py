@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from meshq.broker.work._long_operations import Values
 
 #: Bytes of names in one page: well under what the header of a frame may have.
 PAGE_BYTES_MAX: Final = 3_000
+
+
+def page_of_names(name: str, names: Iterable[str]) -> Values:
+    """The first of these names in the order of their characters, as many as a frame holds, and whether more follow."""
+    size = 0
+    page: list[Values] = []
+    for one in sorted(names):
+        size += len(one.encode()) + 16
+        if size > PAGE_BYTES_MAX and page:
+            return {name: page, "more": True}
+        page.append({"queue": one})
+    return {name: page, "more": False}
 
 
 def page_of(name: str, rows: list[Values], after: int) -> Values:

@@ -17,7 +17,7 @@ from meshq.broker.cursors._cursor_machine import refuse_if_held
 from meshq.broker.ingress._rerouting import node_of
 from meshq.broker.management._bulk_move import bulk_move, to_address, to_origin, to_others
 from meshq.broker.management._id_transfer import drop_entries
-from meshq.broker.management._pages import PAGE_BYTES_MAX
+from meshq.broker.management._pages import page_of_names
 from meshq.broker.management._queue_deletion import remove_when_moved, still_there
 from meshq.broker.management._subscriptions import create_temporary
 from meshq.broker.management._subscriptions import unsubscribe as end_subscription
@@ -201,14 +201,7 @@ def queue(core: Core, name: str) -> Values:
 def queues(core: Core, asker: Requester | None, after: str = "") -> Values:
     """A page of the names of all queues that the asker may know of."""
     known = core.router.queues
-    rows: list[Values] = []
-    size = 0
-    for name in sorted(name for name in known if name > after and may_look(asker, known[name].address)):
-        size += len(name.encode()) + 16
-        if size > PAGE_BYTES_MAX and rows:
-            return {"queues": rows, "more": True}
-        rows.append({"queue": name})
-    return {"queues": rows, "more": False}
+    return page_of_names("queues", (name for name in known if name > after and may_look(asker, known[name].address)))
 
 
 def _existing(core: Core, name: str) -> Queue:

@@ -51,7 +51,12 @@ def queue_to_consume(
             name = f"${token(IDENTITY_BYTES).hex()}"
         filter = parse_filter(wanted.filter) if wanted.filter else None
         queue = definitions.subscription(
-            wanted.queue, name, kind=wanted.subscription, durable=wanted.durable, filter=filter
+            wanted.queue,
+            name,
+            kind=wanted.subscription,
+            durable=wanted.durable,
+            filter=filter,
+            network=bool(wanted.routes),
         )
     else:
         queue = definitions.queue_for(parse_target(wanted.queue, "queue"))
@@ -70,7 +75,9 @@ def kept_spec(wanted: Consume) -> QueueSpec:
         FilterError: what the consumers want is no condition.
     """
     filter = topic_filter(wanted.routes, wanted.hops, wanted.filter)
-    return QueueSpec(subscription=wanted.subscription, filter=filter, routes=wanted.routes, wanted=wanted.filter)
+    return QueueSpec(
+        subscription=wanted.subscription, filter=filter, routes=wanted.routes, wanted=wanted.filter, network=True
+    )
 
 
 def _check_numbers(queue: Queue, wanted: Consume, session: Requester) -> None:

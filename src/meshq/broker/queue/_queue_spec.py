@@ -47,6 +47,8 @@ class QueueSpec:
     #: consumers there want, as the newest network consumer has said.
     routes: tuple[str, ...] = ()
     wanted: str = ""
+    #: The queue is that of a network consumer of a topic, be it kept or not.
+    network: bool = False
 
     @property
     def filter_text(self) -> str:

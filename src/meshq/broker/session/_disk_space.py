@@ -46,7 +46,7 @@ class DiskSpace:
             self._release_queue.check_space(self._bytes_needed(frame))
 
     def _bytes_needed(self, frame: Frame) -> int:
-        queues = min(len(self._router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
+        queues = min(len(self._router.by_number), limits.ALL_QUEUES_PER_ADDRESS_MAX)
         return frame.size_bytes + _HEAD_BYTES + _ROW_BYTES * frame.count + _QUEUE_BYTES * queues
 
 

@@ -380,7 +380,7 @@ class Peering:
         """The queues that a run is for; none yet if more will be named."""
         first, rows, named = self._named.pop(frame.channel, (frame.first, frame.count, ()))
         queues = named + header.queues
-        if (first, rows) != (frame.first, frame.count) or len(queues) > limits.QUEUES_PER_ADDRESS_MAX:
+        if (first, rows) != (frame.first, frame.count) or len(queues) > limits.ALL_QUEUES_PER_ADDRESS_MAX:
             raise violation("bad_number", f"run {frame.first} after a part of run {first}, for {len(queues)} queues")
         if header.more:
             self._named[frame.channel] = (first, rows, queues)

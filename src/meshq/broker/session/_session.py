@@ -14,7 +14,7 @@ from meshq.broker.access._access import Rights
 from meshq.broker.core._core import Core
 from meshq.broker.management._management import answer_call
 from meshq.broker.management._management_requests import ManagementRequests
-from meshq.broker.management._network_demand import NETWORK_DEMAND, NetworkDemand
+from meshq.broker.management._network_demand import NETWORK_DEMAND, NETWORK_QUEUES, NetworkDemand, kept_queues
 from meshq.broker.management._subscriptions import queue_to_consume
 from meshq.broker.session._body_blocks import BodyBlocks
 from meshq.broker.session._disk_space import DiskSpace
@@ -265,6 +265,9 @@ class ServerSession:
             self._network.ask(frame, call.named)
         elif call.operation == NETWORK_ROUTES:
             self._calls.answering(frame, lambda: self.consumers.reroute(call.named), takes_in=False)
+        elif call.operation == NETWORK_QUEUES:
+            router = self._core.router
+            self._calls.answering(frame, lambda: kept_queues(router, self.principal, call.named), takes_in=False)
         elif call.operation in self._transactions.operations:
             self._calls.answering(frame, lambda: self._transactions.operate(call.operation, call.named))
         else:

@@ -130,7 +130,7 @@ class SessionTransactions:
 
     def _most(self, transaction: ServerTransaction) -> int:
         """Bytes that its records don't exceed, without a look at any of them."""
-        queues = min(len(self._router.by_number), limits.QUEUES_PER_ADDRESS_MAX)
+        queues = min(len(self._router.by_number), limits.ALL_QUEUES_PER_ADDRESS_MAX)
         messages, runs = transaction.sent + transaction.acked, len(transaction.work) + 1
         return transaction.size_bytes + _ROW_BYTES * messages + (_RUN_BYTES + _QUEUE_BYTES * queues) * runs
 
