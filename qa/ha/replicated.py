@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Container, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from meshq import (
     Message,
     ReplicationBackup,
     ReplicationPrimary,
+    ScaleDown,
     connect,
 )
 from meshq.abc import ActiveTerm, HAPolicy
@@ -67,8 +67,11 @@ FAULTS: Final = {
 }
 #: Of these a node may die.
 DEADLY: Final = ("kill", "power", "stop", "disk", "full")
+#: The share of the runs in which the backup hands over what it takes over, to a node beyond the cluster of the pair.
+LEAVING: Final = 0.25
+TARGET: Final = "tcp://target:7001?insecure=true"
 #: The phases of a node that serves, or has found the one that does.
-SETTLED: Final = ("syncing", "in_sync", "activating", "active", "failing_back")
+SETTLED: Final = ("syncing", "in_sync", "activating", "active", "scaling_down", "failing_back")
 DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
 DISK_ERRORS_MAX: Final = 3
 CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3", "client-4", "loose")
@@ -90,6 +93,7 @@ SIGHTS: Final = (
     "sync_failed",
     "transaction",
     "large",
+    "scaled_down",
 )
 
 
@@ -140,12 +144,13 @@ class ReplicaMember:
         about |= {"initial_replication_sync_timeout": SYNC_S, "max_retry_interval": 0.5, "retry_interval": 0.1}
         if self.first:
             return ReplicationPrimary(wait_for_activation=False, **about)
-        return ReplicationBackup(allow_failback=stage.failback, **about)
+        order = ScaleDown(connectors=[TARGET]) if stage.target is not None else None
+        return ReplicationBackup(allow_failback=stage.failback, scale_down=order, **about)
 
     async def _live(self) -> None:
         stage = self._stage
         cluster: dict[str, Any] = {"connection_ttl": TTL_S, "call_timeout": SLOW_S}
-        other = stage.other(self).url
+        other, policy = stage.other(self).url, self._policy()
         self.broker = broker = Broker(
             self.name,
             data_dir="/data",
@@ -154,19 +159,33 @@ class ReplicaMember:
                 ClusterConnection("pair", password="secret", connector="own", static_connectors=[other], **cluster)
             ],
             connectors={"own": self.url},
-            ha=WatchedPolicy(self._policy(), stage.acts, epoch_of),
+            # Of a policy that is wrapped nobody sees that it scales down.
+            ha=policy if stage.target is not None and not self.first else WatchedPolicy(policy, stage.acts, epoch_of),
             stop_timeout=2,
             env=self.machine.env,
         )
         watch = partial(self._watch, broker)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
+            nursery.start_soon(self._watch_phases, broker)
             try:
                 await broker.run()
             except* (MeshqError, OSError) as group:
                 stage.notes.note(f"{self.name} has failed: {first_error(group)}")
             nursery.cancel_scope.cancel()
         self.down = True
+
+    async def _watch_phases(self, broker: Broker) -> None:
+        """Note who has the messages, and count the times when all were handed over."""
+        stage = self._stage
+        while True:
+            await broker.ha.wait_for(phase="scaling_down")
+            stage.served_last = self.name
+            stage.notes.note(f"{self.name} scales down")
+            await broker.ha.wait_for(role="backup")
+            stage.notes.note(f"{self.name} waits again: {broker._run.board.report.reason}")
+            if broker._run.board.report.reason == "scaled_down":
+                stage.see("scaled_down")
 
     async def _watch(self, broker: Broker) -> None:
         stage = self._stage
@@ -187,6 +206,8 @@ class ReplicatedStage:
     #: What a run may see, and the faults, by their weights.
     sights: tuple[str, ...] = SIGHTS
     faults: Mapping[str, int] = FAULTS
+    #: The share of the runs in which the backup scales down.
+    leaving = LEAVING
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -201,6 +222,9 @@ class ReplicatedStage:
             simulation.swarm.count(f"seen.{sight}", 0)
         for fault in self.faults:
             simulation.swarm.count(f"fault.{fault}", 0)
+        leaves = simulation.swarm.rng("pair/leaves").random() < self.leaving
+        #: The machine of the node that gets what the backup takes over; None: the backup serves.
+        self.target: SimNode | None = simulation.node("target") if leaves else None
         self.members = [ReplicaMember(self, "a", first=True), ReplicaMember(self, "b", first=False)]
         self.over = False
 
@@ -263,8 +287,10 @@ class ReplicatedStage:
         places = (one.url.partition("?")[0] for one in self.members)
         return f"({','.join(places)})?insecure=true"
 
-    #: No message may come again.
-    may_come_again = ()
+    @property
+    def may_come_again(self) -> Container[str]:
+        """Repetitions, where the duplicate ids are at another node."""
+        return self.accounts.in_doubt if self.target is not None else ()
 
     def check(self, left: list[str]) -> None:
         """Check the accounts of the clients against the messages that are left.  Raises: PairError."""
@@ -285,6 +311,8 @@ async def replicated_scenario(simulation: Simulation) -> Outcome:
 
 async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStage], Awaitable[None]]) -> Outcome:
     """Run a pair under faults; the checkers follow."""
+    if stage.target is not None:
+        stage.target.spawn(live_apart, stage.target)
     for member in stage.members:
         member.start()
     await _until_active(stage, 30)
@@ -308,9 +336,19 @@ async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStag
     stage.over = True
     await trio.sleep(5)
     left = await drain(stage, stage.url)
+    if stage.target is not None:
+        left += await drain(stage, TARGET)
     stage.check(left)
     faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in stage.faults)
     return Outcome(history=stage.notes, faults=faults, confirmed=len(stage.accounts.confirmed))
+
+
+async def live_apart(machine: SimNode) -> None:
+    """Be the node to which the backup hands over."""
+    service = ClusterConnection("apart", password="secret", connector="own")
+    about: dict[str, Any] = {"acceptors": [TARGET], "services": [service], "connectors": {"own": TARGET}}
+    async with Broker("target", data_dir="/data", env=machine.env, **about):
+        await trio.sleep_forever()
 
 
 # -- faults
@@ -451,9 +489,11 @@ async def _produce_large(stage: ReplicatedStage, machine: SimNode) -> None:
             body = uid.encode().ljust(LARGE_BYTES, b".")
             done = False
             while not done and not stage.over:
-                with suppress(MeshqError):
+                try:
                     await client.send(QUEUE, Message(body, duplicate_id=uid))
                     done = True
+                except MeshqError:
+                    accounts.repeated.add(uid)
                 await trio.sleep(0.05)
             if done:
                 stage.see("large")

@@ -82,6 +82,7 @@ class VotedStage(ReplicatedStage):
     """A run with voters."""
 
     any_order = True
+    leaving = 0.0
     sights = VOTED_SIGHTS
     faults = VOTED_FAULTS
 
