@@ -38,6 +38,7 @@ from qa.ha.clients import (
     produce_in_transactions,
     send_loosely,
 )
+from qa.ha.target import LEAVING, TARGET, live_apart
 from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -67,9 +68,6 @@ FAULTS: Final = {
 }
 #: Of these a node may die.
 DEADLY: Final = ("kill", "power", "stop", "disk", "full")
-#: The share of the runs in which the backup hands over what it takes over, to a node beyond the cluster of the pair.
-LEAVING: Final = 0.25
-TARGET: Final = "tcp://target:7001?insecure=true"
 #: The phases of a node that serves, or has found the one that does.
 SETTLED: Final = ("syncing", "in_sync", "activating", "active", "scaling_down", "failing_back")
 DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
@@ -312,7 +310,8 @@ async def replicated_scenario(simulation: Simulation) -> Outcome:
 async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStage], Awaitable[None]]) -> Outcome:
     """Run a pair under faults; the checkers follow."""
     if stage.target is not None:
-        stage.target.spawn(live_apart, stage.target)
+        apart = ClusterConnection("apart", password="secret", connector="own")
+        stage.target.spawn(live_apart, stage.target, apart)
     for member in stage.members:
         member.start()
     await _until_active(stage, 30)
@@ -341,14 +340,6 @@ async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStag
     stage.check(left)
     faults = sum(stage.simulation.swarm.counters[f"fault.{kind}"] for kind in stage.faults)
     return Outcome(history=stage.notes, faults=faults, confirmed=len(stage.accounts.confirmed))
-
-
-async def live_apart(machine: SimNode) -> None:
-    """Be the node to which the backup hands over."""
-    service = ClusterConnection("apart", password="secret", connector="own")
-    about: dict[str, Any] = {"acceptors": [TARGET], "services": [service], "connectors": {"own": TARGET}}
-    async with Broker("target", data_dir="/data", env=machine.env, **about):
-        await trio.sleep_forever()
 
 
 # -- faults

@@ -1,7 +1,7 @@
 """Networks of brokers: messages go to demand at other brokers, hop by hop."""
 
 from meshq.network._demand_machine import NetworkSubscription
-from meshq.network._destinations import Queues, Topics
+from meshq.network._destinations import Destinations, Queues, Topics
 from meshq.network._network_connector import NetworkConnector
 
-__all__ = ["NetworkConnector", "NetworkSubscription", "Queues", "Topics"]
+__all__ = ["Destinations", "NetworkConnector", "NetworkSubscription", "Queues", "Topics"]

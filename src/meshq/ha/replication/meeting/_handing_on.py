@@ -33,7 +33,7 @@ class HandingOn:
         return self.emptied and not self.awaited
 
     def hear(self, waiting: Iterable[Log]) -> None:
-        """Note what the other nodes of the pair have answered that wait."""
+        """Note the answers of the other nodes that wait, as the nodes have met."""
         self.awaited = any(one.flags & PRIMARY and one.epoch < CLAIMED for one in waiting)
 
     async def keep(self) -> None:
