@@ -145,6 +145,7 @@ class ProvidedStage(ReplicatedStage):
     """A run with a quorum."""
 
     any_order = True
+    leaving = 0.0
     sights = PROVIDED_SIGHTS
     faults = PROVIDED_FAULTS
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Container, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from meshq import (
     Message,
     ReplicationBackup,
     ReplicationPrimary,
+    ScaleDown,
     connect,
 )
 from meshq.abc import ActiveTerm, Difference, HAPolicy
@@ -39,6 +39,7 @@ from qa.ha.clients import (
     send_loosely,
 )
 from qa.ha.replicated_faults import DEADLY, FAULTS, SLOW_S, TTL_S, draw_faults
+from qa.ha.target import LEAVING, TARGET, live_apart
 from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -51,7 +52,7 @@ LIMIT_S: Final = 300.0
 #: The time of the end of a sync.
 SYNC_S: Final = 3.0
 #: The phases of a node that serves, or has found the one that does.
-SETTLED: Final = ("syncing", "in_sync", "activating", "active", "failing_back")
+SETTLED: Final = ("syncing", "in_sync", "activating", "active", "scaling_down", "failing_back")
 LOOSE_SENDERS: Final = 2
 #: Bytes of a body that goes in a file of its own.
 LARGE_BYTES: Final = 150_000
@@ -70,6 +71,7 @@ SIGHTS: Final = (
     "sync_failed",
     "transaction",
     "large",
+    "scaled_down",
 )
 
 
@@ -120,12 +122,13 @@ class ReplicaMember:
         about |= {"initial_replication_sync_timeout": SYNC_S, "max_retry_interval": 0.5, "retry_interval": 0.1}
         if self.first:
             return ReplicationPrimary(wait_for_activation=False, **about)
-        return ReplicationBackup(allow_failback=stage.failback, **about)
+        order = ScaleDown(connectors=[TARGET]) if stage.target is not None else None
+        return ReplicationBackup(allow_failback=stage.failback, scale_down=order, **about)
 
     async def _live(self) -> None:
         stage = self._stage
         cluster: dict[str, Any] = {"connection_ttl": TTL_S, "call_timeout": SLOW_S}
-        other = stage.other(self).url
+        other, policy = stage.other(self).url, self._policy()
         self.broker = broker = Broker(
             self.name,
             data_dir="/data",
@@ -134,19 +137,33 @@ class ReplicaMember:
                 ClusterConnection("pair", password="secret", connector="own", static_connectors=[other], **cluster)
             ],
             connectors={"own": self.url},
-            ha=WatchedPolicy(self._policy(), stage.acts, epoch_of),
+            # Of a policy that is wrapped nobody sees that it scales down.
+            ha=policy if stage.target is not None and not self.first else WatchedPolicy(policy, stage.acts, epoch_of),
             stop_timeout=2,
             env=self.machine.env,
         )
         watch = partial(self._watch, broker)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
+            nursery.start_soon(self._watch_phases, broker)
             try:
                 await broker.run()
             except* (MeshqError, OSError) as group:
                 stage.notes.note(f"{self.name} has failed: {first_error(group)}")
             nursery.cancel_scope.cancel()
         self.down = True
+
+    async def _watch_phases(self, broker: Broker) -> None:
+        """Note who has the messages, and count the times when all were handed over."""
+        stage = self._stage
+        while True:
+            await broker.ha.wait_for(phase="scaling_down")
+            stage.served_last = self.name
+            stage.notes.note(f"{self.name} scales down")
+            await broker.ha.wait_for(role="backup")
+            stage.notes.note(f"{self.name} waits again: {broker._run.board.report.reason}")
+            if broker._run.board.report.reason == "scaled_down":
+                stage.see("scaled_down")
 
     async def _watch(self, broker: Broker) -> None:
         stage = self._stage
@@ -167,6 +184,8 @@ class ReplicatedStage:
     #: What a run may see, and the faults, by their weights.
     sights: tuple[str, ...] = SIGHTS
     faults: Mapping[str, int] = FAULTS
+    #: The share of the runs in which the backup scales down.
+    leaving = LEAVING
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -181,6 +200,9 @@ class ReplicatedStage:
             simulation.swarm.count(f"seen.{sight}", 0)
         for fault in self.faults:
             simulation.swarm.count(f"fault.{fault}", 0)
+        leaves = simulation.swarm.rng("pair/leaves").random() < self.leaving
+        #: The machine of the node that gets what the backup takes over; None: the backup serves.
+        self.target: SimNode | None = simulation.node("target") if leaves else None
         self.members = [ReplicaMember(self, "a", first=True), ReplicaMember(self, "b", first=False)]
         self.over = False
 
@@ -256,8 +278,10 @@ class ReplicatedStage:
         # An operator who starts an old store sees to it that the newer one is there until the two have met.
         return kind not in DEADLY or self.other(member).settled
 
-    #: No message may come again.
-    may_come_again = ()
+    @property
+    def may_come_again(self) -> Container[str]:
+        """Repetitions, where the duplicate ids are at another node."""
+        return self.accounts.in_doubt if self.target is not None else ()
 
     def check(self, left: list[str]) -> None:
         """Check the accounts of the clients against the messages that are left.  Raises: PairError."""
@@ -278,6 +302,9 @@ async def replicated_scenario(simulation: Simulation) -> Outcome:
 
 async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStage], Awaitable[None]]) -> Outcome:
     """Run a pair under faults; the checkers follow."""
+    if stage.target is not None:
+        apart = ClusterConnection("apart", password="secret", connector="own")
+        stage.target.spawn(live_apart, stage.target, apart)
     for member in stage.members:
         member.start()
     await _until_active(stage, 30)
@@ -302,6 +329,8 @@ async def run_pair(stage: ReplicatedStage, make_faults: Callable[[ReplicatedStag
     await trio.sleep(5)
     differences = await _differences(stage)
     left = await drain(stage, stage.url)
+    if stage.target is not None:
+        left += await drain(stage, TARGET)
     stage.check(left)
     if differences:
         raise PairError(f"H6: the stores of the two are not the same: {differences}")
@@ -386,9 +415,11 @@ async def _produce_large(stage: ReplicatedStage, machine: SimNode) -> None:
             body = uid.encode().ljust(LARGE_BYTES, b".")
             done = False
             while not done and not stage.over:
-                with suppress(MeshqError):
+                try:
                     await client.send(QUEUE, Message(body, duplicate_id=uid))
                     done = True
+                except MeshqError:
+                    accounts.repeated.add(uid)
                 await trio.sleep(0.05)
             if done:
                 stage.see("large")

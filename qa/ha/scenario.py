@@ -25,6 +25,7 @@ from qa.ha.clients import (
     produce_in_transactions,
     send_loosely,
 )
+from qa.ha.target import LEAVING, TARGET, live_apart
 from qa.ha.watched import Acts, WatchedPolicy
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
@@ -50,9 +51,6 @@ FAULTS: Final = {"kill": 4, "pause": 3, "long_pause": 3, "lost_lock": 6, "fail_o
 }
 #: The share of the moments before a fault at which a node that has ended is started again.
 REPAIRED: Final = 0.3
-#: The share of the runs in which backups hand over what they take over to a node with a store of its own.
-LEAVING: Final = 0.25
-TARGET: Final = "tcp://target:7001?insecure=true"
 #: The machines of the clients that are cut off.
 CLIENTS: Final = ("client-0", "client-1", "client-2", "client-3", "loose")
 #: The calls of the disk that fail, and how often in a row at most.
@@ -174,13 +172,6 @@ class PairStage:
         given: dict[str, Any] = {"static_connectors": others} if self.target is not None else {}
         return ClusterConnection("pair", password="secret", connector="own", retry_interval=0.2, **given)
 
-    async def live_apart(self, machine: SimNode) -> None:
-        """Be the node to which backups hand over."""
-        service = self.cluster(TARGET)
-        about: dict[str, Any] = {"acceptors": [TARGET], "services": [service], "connectors": {"own": TARGET}}
-        async with Broker("target", data_dir="/data", env=machine.env, **about):
-            await trio.sleep_forever()
-
     def see(self, sight: str) -> None:
         """Count something that has happened."""
         if sight in SIGHTS:
@@ -227,7 +218,7 @@ async def pair_scenario(simulation: Simulation) -> Outcome:
     """Run a pair under faults; the checkers follow."""
     stage = PairStage(simulation)
     if stage.target is not None:
-        stage.target.spawn(stage.live_apart, stage.target)
+        stage.target.spawn(live_apart, stage.target, stage.cluster(TARGET))
     for member in stage.members:
         member.start()
     await _until_active(stage, 30)

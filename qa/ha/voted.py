@@ -80,6 +80,7 @@ class VotedStage(ReplicatedStage):
     """A run with voters."""
 
     any_order = True
+    leaving = 0.0
     sights = VOTED_SIGHTS
     faults = VOTED_FAULTS
 

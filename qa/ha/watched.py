@@ -87,6 +87,14 @@ class WatchedActivation(Activation):
         """Note that the node hands its store over."""
         self._inner.scales_down()
 
+    async def keeps(self) -> None:
+        """Wait for a primary that is back."""
+        await self._inner.keeps()
+
+    def finds_no_target(self) -> None:
+        """Note that no other node takes the store."""
+        self._inner.finds_no_target()
+
     def scaled_down(self) -> None:
         """Note that the store is empty."""
         self._inner.scaled_down()

@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from meshq.cluster import DrainProgress as DrainProgress
     from meshq.cluster import PeerStatistics as PeerStatistics
     from meshq.cluster import RemoteQueue as RemoteQueue
+    from meshq.config import dump_config as dump_config
     from meshq.config import load_broker as load_broker
     from meshq.directories import StoreDirectories as StoreDirectories
     from meshq.discovery import BroadcastGroup as BroadcastGroup
@@ -444,6 +445,7 @@ _HOME: Final = {
     "UDPMulticast": "meshq.discovery",
     "Zeroconf": "meshq.discovery",
     "connect": "meshq.client",
+    "dump_config": "meshq.config",
     "load_broker": "meshq.config",
     **dict.fromkeys(_ERRORS, "meshq.errors"),
     **dict.fromkeys(_NOTIFICATIONS, "meshq.notifications"),

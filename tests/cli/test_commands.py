@@ -19,6 +19,18 @@ def test_a_good_file_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "data").exists()
 
 
+def test_a_file_is_printed_as_it_is_understood(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "broker.toml"
+    text = 'name = "hq"\ndata_dir = "data"\nstop_timeout = "2 s"\ntransaction_timeout = 300'
+    file.write_text(f'{text}\n[security]\nusers = {{ app = "secret" }}\n')
+    assert main(["check-config", str(file), "--print"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        *("# These variables have to be set when this file is read:", "# MESHQ_SECURITY_USERS_APP", ""),
+        *('name = "hq"', 'data_dir = "data"', "stop_timeout = 2", ""),
+        *("[security.users]", 'app = { env = "MESHQ_SECURITY_USERS_APP" }'),
+    ]
+
+
 @pytest.mark.parametrize("command", ["run", "check-config"])
 def test_a_bad_file_is_told_line_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     file = tmp_path / "broker.toml"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from meshq import Broker, DiscoveryGroup, LiveOnly, ScaleDown, SharedStoreBackup, SharedStorePrimary
+from meshq import Broker, DiscoveryGroup, LiveOnly, ReplicationBackup, ScaleDown, SharedStoreBackup, SharedStorePrimary
 from meshq.config import load_broker
 from meshq.errors import ConfigError
 
@@ -112,6 +112,9 @@ def test_a_node_that_scales_down_may_name_a_group_that_stands_behind_it(tmp_path
     )
     backup = load(tmp_path, '[ha]\npolicy = "shared_store_backup"\n[ha.scale_down]\ngroup_name = "x"\n')._settings.ha
     assert backup == SharedStoreBackup(scale_down=ScaleDown(group_name="x"))
+    text = '[ha]\npolicy = "replication_backup"\n[ha.scale_down]\ngroup_name = "x"\n'
+    replica = load(tmp_path, text, PAIR + 'static_connectors = ["tcp://127.0.0.1:9"]\n')._settings.ha
+    assert replica == ReplicationBackup(scale_down=ScaleDown(group_name="x"))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,6 @@ def test_a_node_that_scales_down_may_name_a_group_that_stands_behind_it(tmp_path
         ('[ha]\npolicy = "shared_store_primary"\nlease = "5 m"\n', 7, "ha.lease: '5 m' is not allowed"),
         ('[ha]\npolicy = "shared_store_primary"\nfence_command = "kill"\n', 7, "ha.fence_command: 'kill' is not"),
         ('[ha]\npolicy = "shared_store_primary"\nallow_failback = true\n', 7, "ha.allow_failback: is not known"),
-        ('[ha]\npolicy = "replication_backup"\nscale_down = {}\n', 7, "ha.scale_down: can't be given in a file"),
         (
             '[ha]\npolicy = "shared_store_backup"\nallow_fail_back = true\nallow_failback = true\n',
             7,

@@ -19,7 +19,7 @@ from meshq import (
     ZooKeeperQuorum,
 )
 from meshq.abc import QuorumProvider
-from meshq.config import load_broker, load_nodes
+from meshq.config import dump_config, load_broker, load_nodes
 from meshq.config._quorum_table import renamed
 from meshq.errors import ConfigError, SettingsError
 from tests.config.test_policies import HEAD, load, said
@@ -34,6 +34,13 @@ static_connectors = ["tcp://127.0.0.1:1"]
 """
 HOSTS = "127.0.0.1:6666,127.0.0.1:6667,127.0.0.1:6668"
 LONG = "replication_primary"
+OWN = """
+[ha]
+policy = "replication_primary"
+[ha.quorum]
+class_name = "tests.config.test_quorums:OwnQuorum"
+properties = { place = "here", patience = 2.5 }
+"""
 WITNESS = """
 [quorum]
 name = "w0"
@@ -59,6 +66,25 @@ def quorum(tmp_path: Path, text: str, policy: str = "replication_primary") -> An
     """The quorum of a policy with this table."""
     ha: Any = load(tmp_path, f'[ha]\npolicy = "{policy}"\n[ha.quorum]\n{text}', PAIR)._settings.ha
     return ha.quorum
+
+
+def test_peers_with_a_provider_are_described_and_others_have_no_id_in_common(tmp_path: Path) -> None:
+    head = '[ha]\npolicy = "replication_primary"\ncoordination_id = "x"\n'
+    table = f'[ha.quorum]\nkind = "zookeeper"\nhosts = "{HOSTS}"\n'
+    policy = load(tmp_path, head + table, PAIR)._settings.ha
+    assert policy == ReplicationPrimary(coordination_id="x", quorum=ZooKeeperQuorum(HOSTS))
+    assert said(tmp_path, head, PAIR)[0] == (
+        7,
+        "ha.coordination_id: 'x' is not allowed; allowed: None, unless quorum= is a quorum provider",
+    )
+    ((line, found),) = said(tmp_path, head.replace("primary", "backup") + table, PAIR)
+    assert line == 7 and found.startswith("ha.coordination_id: is not known")
+
+
+def test_a_quorum_of_ones_own_is_written_with_its_properties(tmp_path: Path) -> None:
+    first = load(tmp_path, OWN, PAIR)
+    (tmp_path / "again.toml").write_text(dump_config(first, secrets="text"))
+    assert load_broker(tmp_path / "again.toml")._settings.ha == first._settings.ha
 
 
 def test_each_kind_of_quorum_has_the_names_of_a_program(tmp_path: Path) -> None:

@@ -124,6 +124,16 @@ class Activation(ABC):
         """Note that the node hands its messages over to another node, and serves no client in this term."""
         return
 
+    async def keeps(self) -> None:
+        """Wait while another node may come to have the role with all messages: until then none is handed over.
+
+        Called after ``scales_down``.
+
+        Checkpoint: none, unless the policy has something to wait for.
+        Cancellation: nothing changes.
+        """
+        return
+
     def finds_no_target(self) -> None:
         """Note that no node takes the messages over: a node that would serve them may have the role."""
         return

@@ -61,7 +61,8 @@ class Bridge(Service, Controllable):
         self.name = name
         self._warnings = Warnings("bridge", trio.current_time)
         secret = Secret(password) if password is not None else None
-        self._login: dict[str, Any] = {"user": user, "password": secret, "tls": tls}
+        #: The keywords ``user``, ``password`` and ``tls``, as they were given.
+        self.login: dict[str, Any] = {"user": user, "password": secret, "tls": tls}
         self._life = new_life()
         self._counts = BridgeCounts()
         self._paused = False
@@ -150,7 +151,7 @@ class Bridge(Service, Controllable):
         target = self.settings.target
         named = "://" not in target
         url, setting = (connectors[target], f"connectors[{target!r}]") if named else (target, "target")
-        given = {name: value for name, value in self._login.items() if value is not None}
+        given = {name: value for name, value in self.login.items() if value is not None}
         return factory_of(url, setting, env=env, client_id=self.name, **given, **self.settings.client())
 
     async def serve(

@@ -19,7 +19,7 @@ from meshq.cli._failed import FailedError
 from meshq.cli._quorum import add_quorum, quorum
 from meshq.cli._serving import serve
 from meshq.cli._store import add_store, store
-from meshq.config import load_broker, load_nodes
+from meshq.config import dump_config, load_broker, load_nodes
 from meshq.errors import ConfigError, SettingsError
 
 
@@ -54,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
             add_store(command)
             continue
         command.add_argument("file", metavar="FILE")
+        if function is check_config:
+            command.add_argument("--print", action="store_true", help="print the file as it is understood")
         if function is explain_permissions:
             command.add_argument("user", metavar="USER")
             command.add_argument("address", metavar="ADDRESS")
@@ -75,9 +77,13 @@ def run(options: argparse.Namespace) -> None:
 def check_config(options: argparse.Namespace) -> None:
     """Name every wrong key of FILE with its line and the values that are allowed.
 
-    Secrets, certificates, keys and authorities that FILE names are read, too.
+    Secrets, certificates, keys and authorities that FILE names are read, too.  With --print, write FILE anew without
+    defaults, older spellings and secrets: each of these is the name of a variable.
     """
-    for node in load_nodes(options.file, files=True):
+    nodes = load_nodes(options.file, files=True)
+    if options.print:
+        print(dump_config(*nodes), end="")
+    for node in () if options.print else nodes:
         print(f"{options.file}: {node!r}")
 
 

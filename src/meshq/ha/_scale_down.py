@@ -68,3 +68,13 @@ def check_scale_down(instance: Any, attribute: attrs.Attribute[Any], value: Any)
     """
     if value is not None and type(value) is not ScaleDown:
         raise SettingsError(attribute.name, value, "a ScaleDown, or None")
+
+
+def never_serves(order: ScaleDown | None, *, waits: bool) -> None:
+    """Check that no program waits until a backup serves that hands everything over.  ``waits``: one does.
+
+    Raises:
+        SettingsError: it does.
+    """
+    if waits and order is not None and order.enabled:
+        raise SettingsError("wait_for_activation", True, "False for a backup that scales down: it never serves")

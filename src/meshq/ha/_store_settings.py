@@ -12,7 +12,7 @@ from meshq.abc import Activation, HAPolicy, NodeControl
 from meshq.errors import SettingsError
 from meshq.ha._fence_plan import check_fence_command
 from meshq.ha._hosts_plan import check_hosts_of
-from meshq.ha._scale_down import ScaleDown, check_scale_down
+from meshq.ha._scale_down import ScaleDown, check_scale_down, never_serves
 from meshq.ha._turns_plan import Role
 from meshq.settings import in_range, is_bool
 
@@ -134,8 +134,7 @@ class SharedStoreBackup(HAPolicy):
 
     def __attrs_post_init__(self) -> None:
         _check_period(self)
-        if self.wait_for_activation and self.scale_down is not None and self.scale_down.enabled:
-            raise SettingsError("wait_for_activation", True, "False for a backup that scales down: it never serves")
+        never_serves(self.scale_down, waits=self.wait_for_activation)
 
     def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
         """Join the competition for the store, after all primaries."""

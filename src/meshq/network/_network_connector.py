@@ -67,7 +67,8 @@ class NetworkConnector(Service):
         self.settings: NetworkSettings = NetworkSettings(name=name, uri=uri, **settings)
         self.name = name
         secret = Secret(password) if password is not None else None
-        self._login: dict[str, Any] = {"user": user, "password": secret, "tls": tls}
+        #: The keywords ``user``, ``password`` and ``tls``, as they were given.
+        self.login: dict[str, Any] = {"user": user, "password": secret, "tls": tls}
         self._warnings = Warnings("network", trio.current_time)
         self._changed = ChangeSignal()
         self._links: list[NetworkLink] = []
@@ -101,7 +102,7 @@ class NetworkConnector(Service):
             raise error
 
     def _factory(self, url: str, env: Env) -> ClientFactory:
-        given = {name: value for name, value in self._login.items() if value is not None}
+        given = {name: value for name, value in self.login.items() if value is not None}
         return factory_of(url, "uri", env=env, client_id=self.name, **given, **self.settings.client())
 
     async def serve(
@@ -143,7 +144,7 @@ class NetworkConnector(Service):
         control = broker.control
         listener = DiscoveryListener(heard_at, control.env, control.node_id, self._warnings, self._changed)
         nursery.start_soon(listener.run)
-        tls = self._login["tls"] is not None
+        tls = self.login["tls"] is not None
         links: dict[NetworkLink, trio.CancelScope] = {}
         while True:
             urls, refused = agent.urls_at([node.places for node in listener.nodes()], tls=tls)

@@ -11,9 +11,9 @@ from meshq.abc import HAPolicy, LocalBroker, NodeControl, Service
 from meshq.address import HANDOVER
 from meshq.endpoint import Endpoint
 from meshq.errors import MeshqError, NotActiveError, NotFoundError, SettingsError, UsageError
-from meshq.ha import LiveOnly, ScaleDown, SharedStoreBackup
+from meshq.ha import LiveOnly, ScaleDown
 from meshq.logs import Warnings, logger
-from meshq.node._settings import BrokerSettings
+from meshq.node._settings import BrokerSettings, order_in
 from meshq.statistics import BridgeStatistics
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class HandoverService(Service):
 
 def order_of(policy: HAPolicy | None, wanted: bool | None) -> ScaleDown | None:
     """Return the order to hand over at a stop.  ``wanted``: what the caller of the stop says; None: nothing."""
-    own = policy.scale_down if isinstance(policy, LiveOnly | SharedStoreBackup) else None
+    own = order_in(policy)
     if wanted is None:
         # That of a backup is for its takeover.
         return own if own is not None and own.enabled and isinstance(policy, LiveOnly) else None

@@ -46,6 +46,11 @@ T = TypeVar("T")
 MEMORY_BYTES_MIN = 1 * limits.MIB
 
 
+def order_in(policy: HAPolicy | None) -> ScaleDown | None:
+    """Return the order of a policy to hand over, at a stop or in place of a takeover; None: there is none."""
+    return policy.scale_down if isinstance(policy, LiveOnly | SharedStoreBackup | ReplicationBackup) else None
+
+
 def _several(setting: str, value: Sequence[T]) -> Sequence[T]:
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise SettingsError(setting, value, "a list or tuple")
@@ -316,7 +321,7 @@ class BrokerSettings:
     @property
     def scale_down(self) -> ScaleDown | None:
         """The order to hand over, at a stop or in place of a takeover; None: there is none."""
-        return self.ha.scale_down if isinstance(self.ha, LiveOnly | SharedStoreBackup) else None
+        return order_in(self.ha)
 
     @property
     def role_policy(self) -> HAPolicy | None:
@@ -326,7 +331,7 @@ class BrokerSettings:
     @property
     def takeover(self) -> ScaleDown | None:
         """The order to hand the messages of a lost node over; None: this node serves when it takes over."""
-        order = self.scale_down if isinstance(self.ha, SharedStoreBackup) else None
+        order = None if isinstance(self.ha, LiveOnly) else self.scale_down
         return order if order is not None and order.enabled else None
 
     def _check_pair(self) -> None:

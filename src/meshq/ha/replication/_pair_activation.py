@@ -55,6 +55,8 @@ class ReplicationActivation(ReplicationPart, Activation):
         # Why the node waits, as it was said last, and the votes about the node that is lost.
         self._said = ""
         self._held = 0
+        # The latest epoch of another node that waits.
+        self._newest = 0
 
     def _question(self) -> Replicate:
         return attrs.evolve(self._wanted(), node_id=self._acting.node_id)
@@ -108,13 +110,15 @@ class ReplicationActivation(ReplicationPart, Activation):
                 answers.append(None if end.waiting is None else standpoint_of(end.waiting))
                 waiting += [] if end.waiting is None else [end.waiting]
         await trio.lowlevel.checkpoint()
+        self._handing_on.hear(waiting)
         own = standpoint(self._standing, primary=self._rules.primary)
         self._newest = max([self._newest, *(one.epoch for one in answers if one is not None and one.epoch < CLAIMED)])
         first = not self._stepped_back
         # Where others vote, whoever has served last may ask them, in each life and as often as it likes.
         starts = self._asks_votes and not any(one is not None and one > own for one in answers)
         starts = starts or may_start(own, answers, first=first, refused=refused, asked=self._made_primary)
-        if own.epoch >= max(self._newest, self._named) and starts and await self._may_begin(waiting):
+        starts = starts and own.epoch >= max(self._newest, self._named) and not self._handing_on.nobody_needs_it
+        if starts and await self._may_begin(waiting):
             return False, "started"
         if not self._last_error or self._last_error.startswith(ConnectionBrokenError.__name__):
             others = [one for one in self._standing.members or (self._standing.partner,) if one != self._control.name]

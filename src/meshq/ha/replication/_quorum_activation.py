@@ -21,8 +21,9 @@ from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replication_activation import POOL, ReplicationPart
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.meeting._standpoints import is_stranger
 from meshq.ids import IDENTITY_BYTES
-from meshq.wire import Replicate
+from meshq.wire import Log, Replicate
 
 #: Seconds before the second try to get the lock, once the node is followed no more that had it; later ones come later.
 QUICK_S: Final = 0.02
@@ -199,6 +200,7 @@ class QuorumActivation(ReplicationPart, Activation):
             await self._changed.wait()
         while True:
             followed = stored = silent = False
+            waiting: list[Log] = []
             new = self._rules.primary and not await self._own_id()
             for url in self._reach.urls:
                 end = await self._follow(url)
@@ -209,10 +211,13 @@ class QuorumActivation(ReplicationPart, Activation):
                     self._show()
                     followed = True
                     break
+                if end.waiting is not None and not is_stranger(end.waiting, self._wanted()):
+                    waiting.append(end.waiting)
                 stored = stored or (end.waiting is not None and end.waiting.epoch > 0)
                 silent = silent or (new and not (end.waiting or await self._is_stranger(url, end)))
             if new and not (stored or followed):
                 await self._make_id(silent=silent)
+            self._handing_on.hear(waiting)
             self._changed.tell()
             pause = self._rules.retry_interval if followed else min(pause * 2, self._rules.max_retry_interval)
             await trio.sleep(pause)
@@ -243,7 +248,7 @@ class QuorumActivation(ReplicationPart, Activation):
         """Try to get the lock once, if this node could serve with it; return whether it is held."""
         await trio.lowlevel.checkpoint()
         node_id = await self._own_id()
-        if self._isolation.isolated:
+        if self._isolation.isolated or self._handing_on.nobody_needs_it:
             return False
         if not node_id:
             if self._acting.node_id:

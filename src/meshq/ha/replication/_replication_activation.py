@@ -25,6 +25,7 @@ from meshq.ha.replication._standing_format import Standing, forgotten
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.replication.comparison import Comparer
 from meshq.ha.replication.meeting._asking import STRANGERS, Asker
+from meshq.ha.replication.meeting._handing_on import HandingOn
 from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._standpoints import is_stranger, order_of
 from meshq.lifecycle import LifeCycle
@@ -63,6 +64,7 @@ class ReplicationPart:
             pauses=self._pauses,
             warnings=self._warnings,
         )
+        self._handing_on = HandingOn(self._primary_follows, self._changed, 2 * rules.max_retry_interval)
         self._standing = Standing()
         self._follower: Follower | None = None
         self._last_error = ""
@@ -70,8 +72,6 @@ class ReplicationPart:
         self._remembering = trio.Lock()
         # A role that came back is not given back again before.
         self._no_failback_before = -math.inf
-        # The latest epoch of another node that waits.
-        self._newest = 0
         # Whether a term of this node has ended in this life: then it looks for the other one first.
         self._stepped_back = False
         # When the node that serves was last known to.
@@ -149,19 +149,53 @@ class ReplicationPart:
         self._stepped_back = True
         self._vacant_since = trio.current_time()
         self._follower = None
-        if self._life.state in ("activating", "active", "failing_back"):
+        if self._life.state in ("activating", "active", "scaling_down", "failing_back"):
             self._life.on("step_back")
-        self._show("stopped" if term is None or term.order is None else term.order.reason)
+        ended = "scaled_down" if term is not None and term.emptied else "stopped"
+        self._show(ended if term is None or term.order is None else term.order.reason)
         self._changed.tell()
 
     def served(self) -> None:
         """Note that clients are served."""
+        # Something may come in from now on.
+        self._handing_on.emptied = False
+        self._enter("activate")
+
+    def scales_down(self) -> None:
+        """Note that the node serves no client, and hands its messages over; another one may follow it meanwhile."""
+        self._enter("scale_down")
+
+    def _primary_follows(self) -> bool:
+        feeder = self._acting.feeder
+        return feeder is not None and not feeder.ended and feeder.wanted.primary
+
+    async def keeps(self) -> None:
+        """Wait while a primary that is back may get everything."""
+        term = self._acting.term
+        if term is not None and self._handing_on.awaited:
+            term.stranded = True
+        await self._handing_on.keep()
+
+    def finds_no_target(self) -> None:
+        """Note that a primary that comes back gets the role, also where failback is not allowed."""
+        if self._acting.term is not None:
+            self._acting.term.stranded = True
+            self._changed.tell()
+
+    def scaled_down(self) -> None:
+        """Note that the store is empty: the node takes the role again only for a primary that waits for it."""
+        self._handing_on.emptied = True
+        if self._acting.term is not None:
+            self._acting.term.emptied = True
+
+    def _enter(self, change: str) -> None:
+        """Let others follow from now on."""
         term = self._acting.term
         if term is not None and self._life.state == "activating":
             term.serving = True
             if term.start is not None:
                 self._acting.node_id = bytes(term.start.node_id)
-            self._life.on("activate")
+            self._life.on(change)
             # Whatever kept it from serving is over.
             self._last_error = ""
             self._show()
@@ -332,6 +366,7 @@ class ReplicationPart:
     def _progressed(self, step: str, follower: Follower) -> None:
         if step == "begun":
             self._life.on("follow")
+            self._handing_on.emptied = False
         elif step == "dropped":
             self._acting.claiming = False
         else:
@@ -389,8 +424,9 @@ class ReplicationPart:
 
     @property
     def _fails_back(self) -> bool:
-        rules = self._rules
-        return rules.allow_failback and not rules.primary and trio.current_time() >= self._no_failback_before
+        rules, term = self._rules, self._acting.term
+        allowed = rules.allow_failback or (term is not None and term.stranded)
+        return allowed and not rules.primary and trio.current_time() >= self._no_failback_before
 
     async def _meet(self, term: ReplicationTerm) -> None:
         """Ask the other nodes whether one serves for this node id, too."""
@@ -414,7 +450,7 @@ class ReplicationPart:
         if term is None or (term.order is not None and (term.order.at_once or not order.at_once)):
             return
         term.order = order
-        if order.reason in ("failback", "forced") and self._life.state in ("activating", "active"):
+        if order.reason in ("failback", "forced") and self._life.state in ("activating", "active", "scaling_down"):
             self._life.on("fail_back")
         self._show(order.reason)
         self._changed.tell()

@@ -12,9 +12,10 @@ from meshq.abc import Activation, HAPolicy, NodeControl, QuorumProvider
 from meshq.address import check_name
 from meshq.errors import SettingsError
 from meshq.ha._hosts_plan import check_hosts_of
+from meshq.ha._scale_down import ScaleDown, check_scale_down, never_serves
 from meshq.ha.quorum import MajorityVote, node_id_of
 from meshq.ha.replication._replication_rules import ReplicationRules
-from meshq.settings import in_range, is_bool, only
+from meshq.settings import in_range, is_bool
 
 RETRY_S = (0.001, 86_400.0)
 SYNC_S = (0.001, math.inf)
@@ -125,7 +126,9 @@ class ReplicationBackup(HAPolicy):
     It asks the ``static_connectors`` of its cluster connection one after the other until one of them serves and has no
     replica.  ``group_name``: only a primary with the same name, or without one; None: any.  ``allow_failback``: once it
     serves, it gives the role back to a primary that has come back and is in sync.  ``restart_backup``: it becomes the
-    replica of that one; otherwise its broker stops.  All other settings are as of ``ReplicationPrimary``.
+    replica of that one; otherwise its broker stops.  ``scale_down``: it never serves clients: what it takes over it
+    hands over to another node, and follows its primary again once that is back, which has to look for it
+    (``check_for_live_server``).  All other settings are as of ``ReplicationPrimary``.
 
     Raises:
         SettingsError: a setting isn't allowed.
@@ -141,7 +144,7 @@ class ReplicationBackup(HAPolicy):
     initial_replication_sync_timeout: float = attrs.field(default=30.0, validator=in_range(*SYNC_S))
     vote_on_replication_failure: bool = attrs.field(default=False, validator=is_bool)
     quorum: MajorityVote | QuorumProvider = attrs.field(default=MajorityVote(), validator=_quorum)
-    scale_down: None = attrs.field(default=None, validator=only(None, "a backup that scales down"))
+    scale_down: ScaleDown | None = attrs.field(default=None, validator=check_scale_down)
     wait_for_activation: bool = attrs.field(default=False, validator=is_bool)
     retry_interval: float = attrs.field(default=0.5, validator=in_range(*RETRY_S))
     max_retry_interval: float = attrs.field(default=5.0, validator=in_range(*RETRY_S))
@@ -151,6 +154,7 @@ class ReplicationBackup(HAPolicy):
 
     def __attrs_post_init__(self) -> None:
         _check(self)
+        never_serves(self.scale_down, waits=self.wait_for_activation)
 
     def activation(self, control: NodeControl) -> AbstractAsyncContextManager[Activation]:
         """Take part in replication, as the node that follows."""

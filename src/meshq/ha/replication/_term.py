@@ -39,8 +39,11 @@ class ReplicationTerm(TermGuard, ReplicationSink):
         self.compared: Compared = Compared()
         #: How often the replica was told of other voters, as far as it remembers them.
         self.knows_voters: int = 0
-        #: Whether clients are served.
+        #: Whether clients are served, or the messages are handed over: another node may follow.
         self.serving: bool = False
+        #: Whether another node has everything; or none was found that takes it, so that a primary gets the role back.
+        self.emptied: bool = False
+        self.stranded: bool = False
         #: Whether the replica was told to take over, is in sync, and has not said that it can't.
         self.yielded: bool = False
         #: Whether the last word was said: the replica may take over then, and is given up no more.

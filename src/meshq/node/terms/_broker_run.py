@@ -13,7 +13,7 @@ from meshq import abc
 from meshq.abc import RoleBoard, StepBack
 from meshq.broker import BackupTold, EventBus
 from meshq.errors import ClosedError, NotActiveError, RefusedError, UsageError
-from meshq.ha import Colocated, LiveOnly, ScaleDown, SharedStoreBackup
+from meshq.ha import Colocated, LiveOnly, ReplicationBackup, ScaleDown, SharedStoreBackup
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.lifecycle import LifeCycle
 from meshq.logs import logger
@@ -83,7 +83,7 @@ class BrokerRun:
     def _ends_then(self) -> bool:
         """Whether the broker stops after such a hand-over."""
         policy = self._settings.ha
-        return isinstance(policy, SharedStoreBackup) and not policy.restart_backup
+        return isinstance(policy, SharedStoreBackup | ReplicationBackup) and not policy.restart_backup
 
     @property
     def listening(self) -> Node | WaitingNode | None:
@@ -282,10 +282,13 @@ class BrokerRun:
             # Only a policy that has this order comes here.
             raise UsageError("the policy of ha= does not scale down")
         activation.scales_down()
+        await activation.keeps()
         leaving = LeavingBroker(self._settings, lambda: node.handover, trio.lowlevel.current_trio_token)
         await take_over_and_hand_over(leaving, self.name, order, activation.finds_no_target)
         activation.scaled_down()
         turn.step_back = StepBack(reason="scaled_down", final=self._ends_then)
+        with trio.move_on_after(self._settings.stop_timeout):
+            await activation.leaves()
         await node.stop(step_back="scaled_down")
 
     async def _take_turns(self, policy: abc.HAPolicy, env: abc.Env, report: StartReport) -> None:

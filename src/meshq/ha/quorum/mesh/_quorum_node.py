@@ -125,6 +125,19 @@ class QuorumNode:
         return self._name
 
     @property
+    def settings(self) -> dict[str, object]:
+        """The settings by the names of their parameters; ``tls`` and ``insecure`` are those of each acceptor."""
+        return {
+            "name": self._name,
+            "data_dir": self._place,
+            "acceptors": tuple(self._acceptors),
+            "password": self._password,
+            "user": self._user,
+            "ensemble": self._ensemble,
+            "tick": self._tick_s,
+        }
+
+    @property
     def member(self) -> str:
         """The name of the witness with the id of its journal, once it runs: a lost journal makes it another member."""
         return self._witness.member
