@@ -28,7 +28,7 @@ from meshq.client import (
 )
 from meshq.concurrency import Wakeup
 from meshq.errors import AddressFullError, MeshqError, NotFoundError
-from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer
+from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer, is_forwarded
 from meshq.network._kept_plan import KeptNames, KeptQueue
 from meshq.network._settings import NetworkSettings
 
@@ -141,9 +141,12 @@ class Direction:
         warn: Callable[[str, str, str], None],
         changed: Callable[[], None],
         names: KeptNames | None,
+        claimed: bool,
     ) -> None:
-        """``names``: of the queues that keep messages while the link is down; None: nothing is kept."""
+        """``names``: of the queues that keep messages while the link is down; None: nothing is kept.  ``claimed``: the
+        source is the other broker, which may name any queue as one of these."""
         self._names = names
+        self._claimed = claimed
         # The id of the target whose queues were looked through for those that nobody wants any more.
         self._tidied = ""
         # Whether that is being done, how often it was done since the link is up, and whether queues were left out.
@@ -243,7 +246,7 @@ class Direction:
                 self._counts.last_error = f"{text}: others are looked at when some of these are gone"
                 self._warn("network_queues_max", self._counts.last_error, "")
             if self._tidied == target_id:
-                self._leave(nursery, names.among(queues), target_id, more=more)
+                self._leave(nursery, list(filter(self._passes, names.among(queues))), target_id, more=more)
         except MeshqError as error:
             self._counts.last_error = str(error)
             self._tidied = "" if self._tidied == target_id else self._tidied
@@ -257,6 +260,11 @@ class Direction:
                 f"{one.address}{SEPARATOR}{one.name} keeps messages for a place that {self._settings.name} has no more"
             )
             self._warn("network_queue_left", f"{text}: give it that URL again, or delete the queue", one.name)
+
+    def _passes(self, queue: KeptQueue) -> bool:
+        """Whether messages of this queue may be forwarded: by its name alone the target would take them anywhere."""
+        included = not self._claimed or self._settings.inclusion.passes(TOPIC, queue.address)
+        return included and is_forwarded(queue.address)
 
     def _leave(self, nursery: trio.Nursery, queues: Sequence[KeptQueue], target_id: str, *, more: bool) -> None:
         """Forward the messages of queues that nobody wants any more."""
