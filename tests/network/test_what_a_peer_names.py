@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import Client, Consumer, Topics, UsageError
+from meshq import Client, Consumer, QueueStatistics, RemoteProtocolError, Topics, UsageError
 from meshq.client import network_consumer, window_at
 from meshq.network import _direction
 from tests.network.kit import to, world
@@ -45,3 +45,22 @@ async def test_a_broker_takes_no_request_as_a_message_that_another_broker_forwar
         async with made.here("a") as client:
             with pytest.raises(UsageError, match="no messages of other brokers"):
                 await window_at(client, "activemq.management", 1, "multicast")
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("number", [-1, 2**63, "7", b"7", 7.0, True, None]),
+        ("ready", ["3", -3]),
+        ("name", [7, None]),
+        ("routing", [b"anycast"]),
+        ("durable", [1]),
+    ],
+)
+def test_an_answer_about_a_queue_with_values_that_are_none_is_a_breach_of_the_protocol(
+    field: str, values: list[Any]
+) -> None:
+    assert QueueStatistics.of({"name": "q", "number": 2**63 - 1, "newer": None}).number == 2**63 - 1
+    for value in values:
+        with pytest.raises(RemoteProtocolError, match=f"whose {field} is none"):
+            QueueStatistics.of({"name": "q", field: value})
