@@ -166,6 +166,8 @@ class Direction:
         # The network consumers that are to be there, and those that are.
         self._wanted: dict[_Key, WantedConsumer] = {}
         self._running: dict[_Key, _Forwarding] = {}
+        # The names of subscriptions whose queues are to keep messages.
+        self._keeping: set[str] = set()
         # How often each of them has failed since it was open last.
         self._failures: Counter[_Key] = Counter()
         self._look = Wakeup()
@@ -188,11 +190,15 @@ class Direction:
                 kept = self._names.name(one.destination.address, one.filter, number)
             self._wanted[alike._replace(number=number, kept=kept)] = one
             numbers[alike] += 1
+        self._keeping = {key.kept for key in self._wanted if key.kept}
         for key, forwarding in self._running.items():
             if forwarding.ended:
                 continue
             if key in self._wanted:
                 forwarding.stay(self._wanted[key])
+            elif key.kept in self._keeping:
+                # Wanted again, by another filter than is known of what was left: the queue stays.
+                forwarding.stop()
             elif key.is_topic and self.broker is not None and key.target_id == self.table.target_id:
                 # Its queue goes with it, and senders have confirms for what is in there.
                 forwarding.leave(kept=bool(key.kept))
@@ -204,6 +210,10 @@ class Direction:
         if not self.table.target_id or self.broker is None:
             self._tidied, self._looks = "", 0
         self._look.wake()
+
+    def _is_wanted(self, key: _Key) -> bool:
+        """Whether a network consumer is wanted, or another one on the queue that keeps its messages."""
+        return key in self._wanted or key.kept in self._keeping
 
     async def serve(self) -> None:
         """Have the network consumers that are wanted.
@@ -300,12 +310,12 @@ class Direction:
                 await self._carry(key, forwarding)
             finally:
                 forwarding.consumer = None
-                if forwarding.over and key.kept and key not in self._wanted:
+                if forwarding.over and key.kept and not self._is_wanted(key):
                     await self._source.delete_queue(f"{key.destination.address}{SEPARATOR}{key.kept}")
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             forwarding.consumer = None
-            if key.kept and key not in self._wanted:
+            if key.kept and not self._is_wanted(key):
                 # Its queue is still there: the next look finds it.
                 self._tidied = ""
             self._failures[key] += 1
@@ -400,7 +410,8 @@ class Direction:
 
     async def _is_over(self, forwarding: _Forwarding, consumer: Consumer) -> bool:
         """Whether a network consumer is to end now."""
-        if not forwarding.leaving:
+        if forwarding.stopping.is_set() or not forwarding.leaving:
+            # One that takes its place may have told other ways.
             return forwarding.stopping.is_set()
         queue = await reroute(consumer, forwarding.wanted.routes)
         forwarding.over = forwarding.leaving and forwarding.is_drained(queue)
@@ -415,7 +426,8 @@ class Direction:
         if key.is_topic:
             queue = await self._source.queue((await reroute(consumer, forwarding.wanted.routes)).name)
             waiting = queue.ready + queue.delivering + queue.delayed
-            given_up = forwarding.leaving and forwarding.refusals > LEAVING_REFUSALS_MAX
+            unwanted = forwarding.leaving and not self._is_wanted(key)
+            given_up = unwanted and forwarding.refusals > LEAVING_REFUSALS_MAX
             if waiting > (0 if given_up else math.inf if key.kept else WAITING_MAX):
                 forwarding.over = True
                 self._counts.rejected += waiting
