@@ -6,8 +6,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 
-from meshq import Client
+from meshq import Client, UsageError
 from meshq.bridge import BridgeCounts
 from meshq.errors import MeshqError
 from meshq.network._demand_machine import DemandRules, DemandTable, Destination, NetworkSubscription, WantedConsumer
@@ -76,3 +77,18 @@ async def test_a_queue_with_a_filter_that_is_wanted_again_is_not_deleted(monkeyp
     left.wanted()
     await left.direction._forward(left.key, left.leave())
     assert left.deleted == [f"t::{left.kept}"]
+
+
+async def test_a_queue_that_could_not_be_deleted_is_looked_for_again_when_nothing_leaves_it_out_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = Left(monkeypatch, retry_interval=5, max_retry_interval=5)
+    left.wanted()
+    left.error = UsageError("not now")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(left.direction._forward, left.key, left.leave())
+        await trio.sleep(1)
+        # A look would leave the queue out, as one that is being forwarded.
+        left.direction._tidied = B
+        await trio.sleep(5)
+        assert (left.direction._running, left.direction._tidied) == ({}, "")

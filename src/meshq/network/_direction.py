@@ -305,6 +305,7 @@ class Direction:
             self._look.wake()
 
     async def _forward(self, key: _Key, forwarding: _Forwarding) -> None:
+        failed = False
         try:
             try:
                 await self._carry(key, forwarding)
@@ -314,10 +315,7 @@ class Direction:
                     await self._source.delete_queue(f"{key.destination.address}{SEPARATOR}{key.kept}")
         except MeshqError as error:
             self._note(forwarding.wanted, error)
-            forwarding.consumer = None
-            if key.kept and not self._is_wanted(key):
-                # Its queue is still there: the next look finds it.
-                self._tidied = ""
+            forwarding.consumer, failed = None, True
             self._failures[key] += 1
             with trio.move_on_after(self._settings.retry_after(self._failures[key])):
                 await forwarding.stopping.wait()
@@ -327,8 +325,9 @@ class Direction:
                 del self._running[key]
             if key not in self._wanted:
                 del self._failures[key]
-                if key.kept and self._left_out:
-                    self._tidied = ""
+            if key.kept and not self._is_wanted(key) and (failed or self._left_out):
+                # Its queue, or another one, is still there: the next look finds it, which had left it out until now.
+                self._tidied = ""
             self._look.wake()
             self._changed()
 
