@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 import trio
 
-from meshq import Client, UsageError
+from meshq import Client, SecurityError, UsageError
 from meshq.bridge import BridgeCounts
 from meshq.errors import MeshqError
+from meshq.network import _direction
 from meshq.network._demand_machine import DemandRules, DemandTable, Destination, NetworkSubscription, WantedConsumer
 from meshq.network._direction import Direction, ForwardingBroker, _Forwarding, _Key
 from meshq.network._kept_plan import KeptNames
@@ -92,3 +93,23 @@ async def test_a_queue_that_could_not_be_deleted_is_looked_for_again_when_nothin
         left.direction._tidied = B
         await trio.sleep(5)
         assert (left.direction._running, left.direction._tidied) == ({}, "")
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_looks_after_which_no_queue_goes_are_ever_further_apart(
+    monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    looks = 0
+
+    async def named(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
+        nonlocal looks
+        looks += 1
+        return [f"t::{left.kept}"], not refused
+
+    monkeypatch.setattr(_direction, "kept_queues", named)
+    left = Left(monkeypatch, retry_interval=1)
+    left.error = SecurityError("no") if refused else None
+    left.wanted()
+    with trio.move_on_after(100):
+        await left.direction.serve()
+    assert (3 <= looks <= 10) if refused else (looks >= 90)

@@ -38,6 +38,8 @@ WAITING_MAX: Final = limits.DUPLICATE_IDS_DEFAULT
 KEPT_QUEUES_MAX: Final = 10_000
 #: Of those that nobody wants any more so many are forwarded at a time.
 LEAVING_MAX: Final = 100
+#: So often the time between two looks doubles while no queue goes, as where the user may not delete them.
+VAIN_DOUBLINGS_MAX: Final = 7
 #: How often in a row a broker may refuse what waits for it when nobody wants that any more.
 LEAVING_REFUSALS_MAX: Final = 3
 
@@ -152,6 +154,8 @@ class Direction:
         # Whether that is being done, how often it was done since the link is up, and whether queues were left out.
         self._tidying = False
         self._looks = 0
+        # Looks in a row after which no queue has gone.
+        self._vain = 0
         self._left_out = False
         self.table: DemandTable = table
         self._settings = settings
@@ -208,7 +212,7 @@ class Direction:
             text = f"{self.table.unserved} more network consumers are wanted than {self._settings.name} may have"
             self._warn("network_consumers_max", text, "")
         if not self.table.target_id or self.broker is None:
-            self._tidied, self._looks = "", 0
+            self._tidied, self._looks, self._vain = "", 0, 0
         self._look.wake()
 
     def _is_wanted(self, key: _Key) -> bool:
@@ -245,8 +249,10 @@ class Direction:
         """
         try:
             if self._looks:
-                await trio.sleep(self._settings.retry_after(self._looks))
+                longer = 2 ** min(max(0, self._vain - 1), VAIN_DOUBLINGS_MAX)
+                await trio.sleep(self._settings.retry_after(self._looks) * longer)
             self._looks += 1
+            self._vain += 1
             queues, more = await kept_queues(self._source, names.node_id, names.beginning, most=KEPT_QUEUES_MAX)
             if anywhere := names.beginning_anywhere:
                 elsewhere, _ = await kept_queues(self._source, names.node_id, anywhere, most=KEPT_QUEUES_MAX)
@@ -313,6 +319,7 @@ class Direction:
                 forwarding.consumer = None
                 if forwarding.over and key.kept and not self._is_wanted(key):
                     await self._source.delete_queue(f"{key.destination.address}{SEPARATOR}{key.kept}")
+                    self._vain = 0
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             forwarding.consumer, failed = None, True
