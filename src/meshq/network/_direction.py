@@ -287,7 +287,9 @@ class Direction:
         running = {key.kept for key in self._running}
         wanted = {key.kept for key in self._wanted}
         room = LEAVING_MAX - len(running - wanted)
-        left = [one for one in queues if one.name not in running | wanted]
+        # There may be thousands of both, and the broker does nothing else meanwhile.
+        known = running | wanted
+        left = [one for one in queues if one.name not in known]
         self._left_out = more or len(left) > room
         for one in left[: max(0, room)]:
             destination = Destination(TOPIC, one.address)
