@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -89,6 +90,27 @@ async def test_a_connector_whose_adding_is_cancelled_is_not_there_and_may_be_add
             broker.network("to-b")
         await broker.add_network(to("b"))
         await broker.network("to-b").wait_for(timeout=30)
+
+
+async def test_a_connector_that_is_removed_while_its_adding_is_cancelled_is_not_there() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": ""})
+        broker = made.brokers["a"]
+
+        async def add() -> None:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await broker.add_network(to("b"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(add)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+                with suppress(NotFoundError):
+                    await broker.remove_network("to-b")
+                    break
+        with pytest.raises(NotFoundError):
+            broker.network("to-b")
 
 
 async def test_a_connector_may_be_added_again_when_its_removal_was_cancelled() -> None:
