@@ -186,12 +186,13 @@ class Direction:
         """Work the network consumers out anew.  ``reached``: what all links of the source reach."""
         self._wanted = {}
         numbers: Counter[_Key] = Counter()
+        names = self._names.at(self.table.target_id) if self._names is not None else None
         for one in self.table.wanted(reached) if self.broker is not None else ():
             alike = _Key(self.table.target_id, one.destination, one.filter, one.priority, 0)
             number = numbers[alike]
             kept = ""
-            if one.kept and self._names is not None:
-                kept = self._names.name(one.destination.address, one.filter, number)
+            if one.kept and names is not None:
+                kept = names.name(one.destination.address, one.filter, number)
             self._wanted[alike._replace(number=number, kept=kept)] = one
             numbers[alike] += 1
         self._keeping = {key.kept for key in self._wanted if key.kept}
@@ -234,7 +235,7 @@ class Direction:
                 target_id = self.table.target_id if self.broker is not None else ""
                 if self._names is not None and target_id and target_id != self._tidied and not self._tidying:
                     self._tidied, self._tidying = target_id, True
-                    nursery.start_soon(self._tidy, nursery, self._names, target_id)
+                    nursery.start_soon(self._tidy, nursery, self._names.at(target_id), target_id)
                 for forwarding in self._running.values():
                     consumer, stale = forwarding.consumer, forwarding.told != forwarding.wanted.routes
                     if consumer is not None and stale and not forwarding.rerouting:
