@@ -84,6 +84,14 @@ def test_a_name_that_another_broker_claims_and_no_link_gives_is_left_alone(kind:
     assert names.among([f"t::{names.name('t', '', 0)}{kind}"]) == []
 
 
+@pytest.mark.parametrize("address", ["t\nERROR nothing", "t" * 3_000, ""])
+def test_a_name_at_an_address_that_is_none_is_left_alone(address: str) -> None:
+    names = KeptNames("to-b", PLACE, ID, ["c:1"])
+    digest = hashlib.sha256(address.encode()).hexdigest()[:16]
+    claimed = [f"{address}::{names.beginning}{digest}@{ID}"]
+    assert names.among(claimed) == names.left_behind(claimed) == []
+
+
 async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_after_a_kill(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

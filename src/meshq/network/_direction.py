@@ -273,10 +273,10 @@ class Direction:
 
     def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
         for one in names.left_behind(queues):
-            text = (
-                f"{one.address}{SEPARATOR}{one.name} keeps messages for a place that {self._settings.name} has no more"
-            )
-            self._warn("network_queue_left", f"{text}: give it that URL again, or delete the queue", one.name)
+            queue = f"{one.address}{SEPARATOR}{one.name}"
+            text = f"{queue!r} keeps messages for a place that {self._settings.name} has not or names otherwise"
+            advice = "give it that URL as it was, or move the messages and delete the queue"
+            self._warn("network_queue_left", f"{text}: {advice}", one.name)
 
     def _passes(self, queue: KeptQueue) -> bool:
         """Whether messages of this queue may be forwarded: by its name alone the target would take them anywhere."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from meshq import limits
-from meshq.address import NETWORK_KEPT, SEPARATOR, kept_copy
+from meshq.address import NETWORK_KEPT, SEPARATOR, is_name, kept_copy
 
 #: What stands before the id of the broker that has the connector, and before the number of a copy.
 _OF: Final = "@"
@@ -106,7 +106,7 @@ class KeptNames:
             copy = kept_copy(name)
             topic = name.rpartition(self._of)[0]
             for ending in (f".{address}", f".{_digest(address)}"):
-                if copy is not None and topic.endswith(ending):
+                if copy is not None and topic.endswith(ending) and is_name(address):
                     yield KeptQueue(address, name, copy), topic[: -len(ending)]
 
 
