@@ -128,6 +128,23 @@ async def test_a_connector_may_be_added_again_when_its_removal_was_cancelled() -
         await broker.network("to-b").wait_for(timeout=5)
 
 
+async def test_a_connector_that_one_broker_has_is_refused_by_another_and_goes_on() -> None:
+    connector = to("b")
+    async with world() as made:
+        await made.start("b")
+        await made.start("a", lambda: [connector])
+        await made.start("z")
+        await connector.wait_for(timeout=30)
+        with pytest.raises(SettingsError, match="served by 'a'"):
+            await made.brokers["z"].add_network(connector)
+        with pytest.raises(NotFoundError):
+            made.brokers["z"].network("to-b")
+        assert [one.state for one in connector.bridges()] == ["linked"]
+        await made.brokers["a"].remove_network("to-b")
+        await made.brokers["z"].add_network(connector)
+        await connector.wait_for(timeout=30)
+
+
 async def test_the_connectors_of_a_broker_in_a_thread_say_what_is_wrong() -> None:
     hosted = Broker(
         "b", data_dir=None, services=[NetworkConnector("out", "static:(tcp://127.0.0.1:1)")]

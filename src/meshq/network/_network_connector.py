@@ -111,8 +111,13 @@ class NetworkConnector(Service):
 
         Checkpoint: always.
         Cancellation: what was received and is not confirmed by another broker goes back to its queue.
+        Raises:
+            SettingsError: another broker has it.
         """
         check_in_trio("Broker")
+        if self._broker is not None:
+            allowed = f"one that no broker has: this one is served by {self._broker.control.name!r}"
+            raise SettingsError("connector", self, allowed)
         self._broker = broker
         agent = self.settings.agent
         urls = agent.urls
