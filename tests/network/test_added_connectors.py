@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -91,6 +92,27 @@ async def test_a_connector_whose_adding_is_cancelled_is_not_there_and_may_be_add
         await broker.network("to-b").wait_for(timeout=30)
 
 
+async def test_a_connector_that_is_removed_while_its_adding_is_cancelled_is_not_there() -> None:
+    async with world() as made:
+        await start(made, {"b": "", "a": ""})
+        broker = made.brokers["a"]
+
+        async def add() -> None:
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await broker.add_network(to("b"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(add)
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+                with suppress(NotFoundError):
+                    await broker.remove_network("to-b")
+                    break
+        with pytest.raises(NotFoundError):
+            broker.network("to-b")
+
+
 async def test_a_connector_may_be_added_again_when_its_removal_was_cancelled() -> None:
     async with world() as made:
         connector = to("b")
@@ -104,6 +126,23 @@ async def test_a_connector_may_be_added_again_when_its_removal_was_cancelled() -
         await broker.add_network(connector)
         await trio.sleep(10)
         await broker.network("to-b").wait_for(timeout=5)
+
+
+async def test_a_connector_that_one_broker_has_is_refused_by_another_and_goes_on() -> None:
+    connector = to("b")
+    async with world() as made:
+        await made.start("b")
+        await made.start("a", lambda: [connector])
+        await made.start("z")
+        await connector.wait_for(timeout=30)
+        with pytest.raises(SettingsError, match="served by 'a'"):
+            await made.brokers["z"].add_network(connector)
+        with pytest.raises(NotFoundError):
+            made.brokers["z"].network("to-b")
+        assert [one.state for one in connector.bridges()] == ["linked"]
+        await made.brokers["a"].remove_network("to-b")
+        await made.brokers["z"].add_network(connector)
+        await connector.wait_for(timeout=30)
 
 
 async def test_the_connectors_of_a_broker_in_a_thread_say_what_is_wrong() -> None:

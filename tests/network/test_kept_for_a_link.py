@@ -7,7 +7,7 @@ import hashlib
 import pytest
 import trio
 
-from meshq import UsageError
+from meshq import NetworkConnector, UsageError
 from meshq.address import KEPT_COPIES_END
 from meshq.network import _direction
 from meshq.network._kept_plan import KeptNames, places_of
@@ -44,17 +44,30 @@ def test_a_connector_whose_name_begins_like_another_one_leaves_its_queues_alone(
 
 
 def test_names_say_for_which_place_messages_wait_and_not_for_which_url_of_a_list() -> None:
-    there = ["b:1", "c:1", "d:1", "b:1 2"]
-    urls = ["tcp://b:1?x=1", "tls://c:1", "failover:(tcp://d:1,tcp://e:1)?x=1", "failover:(tcp://b:1,tcp://f:1)"]
+    there = ["b:1", "c:1", "d:1,e:1", "b:1,f:1", "b:1 2"]
+    urls = ["tcp://B:1?x=1", "tls://c:1", "failover:(tcp://d:1,tcp://e:1)?x=1"]
+    urls += ["(tcp://f:1?x=1,tcp://b:1)?y=1", "tcp://b:1?x=2"]
     assert places_of(urls) == there
-    assert places_of([*urls[1::-1], "tcp://n:1", *urls[2:]]) == ["c:1", "b:1", "n:1", *there[2:]]
-    names = {place: KeptNames("hub", place, ID, there[1:]).name("t", "f", 7) for place in there}
+    assert places_of(["(tcp://E:1,tls://d:1)", urls[1], "tcp://n:1", urls[0]]) == ["d:1,e:1", "c:1", "n:1", "b:1"]
+    names = {place: KeptNames("hub", place, ID, there[1:]).at(OTHER).name("t", "f", 7) for place in there}
     assert len(set(names.values())) == len(there)
     queues = [f"t::{name}" for name in names.values()]
     old = [f"t::$meshq.network.hub{number}.t@{ID}" for number in ("", "/1")]
     left = KeptNames("hub", "c:1", ID, there[1:]).left_behind([*queues, *old, "t", f"t::$meshq.network.hub/x.t@{ID}"])
     assert [f"t::{one.name}" for one in left] == [queues[0], *old]
     assert KeptNames("hub", "c:1", ID).left_behind(queues) == []
+
+
+def test_what_waits_for_one_broker_of_a_list_is_not_for_another_one() -> None:
+    several, alone = KeptNames("hub", "b:1,c:1", ID), KeptNames("hub", "b:1", ID)
+    queues = [f"t::{several.at(one).name('t', '', 0)}" for one in (ID, OTHER)]
+    assert [[f"t::{found.name}" for found in several.at(one).among(queues)] for one in (ID, OTHER)] == [
+        [queues[0]],
+        [queues[1]],
+    ]
+    assert all(one.startswith(f"t::{several.beginning}") and len(one) == len(queues[0]) for one in queues)
+    # Where there is one place only, its broker may have come back under another id.
+    assert alone.at(ID).name("t", "", 0) == alone.at(OTHER).name("t", "", 0) == alone.name("t", "", 0)
 
 
 def test_a_long_name_of_a_connector_leaves_room_for_the_topic() -> None:
@@ -69,6 +82,14 @@ def test_a_long_name_of_a_connector_leaves_room_for_the_topic() -> None:
 def test_a_name_that_another_broker_claims_and_no_link_gives_is_left_alone(kind: str) -> None:
     names = KeptNames("to-b", PLACE, ID)
     assert names.among([f"t::{names.name('t', '', 0)}{kind}"]) == []
+
+
+@pytest.mark.parametrize("address", ["t\nERROR nothing", "t" * 3_000, ""])
+def test_a_name_at_an_address_that_is_none_is_left_alone(address: str) -> None:
+    names = KeptNames("to-b", PLACE, ID, ["c:1"])
+    digest = hashlib.sha256(address.encode()).hexdigest()[:16]
+    claimed = [f"{address}::{names.beginning}{digest}@{ID}"]
+    assert names.among(claimed) == names.left_behind(claimed) == []
 
 
 async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_after_a_kill(
@@ -94,6 +115,9 @@ async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_afte
             with pytest.raises(UsageError, match="own"):
                 async with client.consumer(queue):
                     pass
+            # Else who may create at its topic could end it: nobody consumes from it now.
+            with pytest.raises(UsageError, match="own"):
+                await client.unsubscribe("t", queue.partition("::")[2])
             # The link says how many messages wait, and for how long the oldest of them has, from before the kill.
             link = made.brokers["a"].network("to-b")
             before = link.bridges()[0].kept_for
@@ -108,6 +132,25 @@ async def test_what_is_sent_while_the_link_is_down_comes_when_it_is_up_also_afte
             assert {one.body for one in await take(there, 15)} == set(numbered(15))
         (found,) = made.brokers["a"].network("to-b").bridges()
         assert (found.kept, found.kept_for) == (0, None)
+
+
+async def test_another_broker_of_a_list_takes_nothing_that_waits_for_the_first_one() -> None:
+    uri = "static:(failover:(tcp://b:5000,tcp://c:5000)?insecure=true)"
+    async with world() as made:
+        await made.start("b")
+        await made.start("a", lambda: [NetworkConnector("hub", uri, retry_interval=1, connection_ttl=3)])
+        async with subscribed(made, "b", name="kept", durable=True):
+            await made.brokers["a"].network("hub").wait_for(queue="t", consumers=1, timeout=30)
+        await made.kill("b")
+        await publish(made, "a", numbered(5))
+        await made.start("c")
+        await trio.sleep(20)
+        (link,) = made.brokers["a"].network("hub").bridges()
+        assert (link.state, link.carried, link.kept) == ("linked", 0, 5)
+        await made.start("b")
+        await made.kill("c")
+        async with subscribed(made, "b", name="kept", durable=True) as (there,):
+            await take(there, 5, quiet=20)
 
 
 async def test_along_a_chain_each_broker_keeps_what_its_next_one_can_not_take() -> None:

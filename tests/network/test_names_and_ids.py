@@ -27,6 +27,13 @@ def test_a_connector_has_a_name_and_no_two_of_a_broker_have_the_same() -> None:
         Broker("a", data_dir=None, services=[NetworkConnector("n", uri), NetworkConnector("n", uri)])
 
 
+async def test_a_connector_may_have_a_name_as_long_as_that_of_a_queue() -> None:
+    async with world() as made:
+        await made.start("b")
+        await made.start("a", lambda: [to("b", name="n" * 512)])
+        await made.brokers["a"].network("n" * 512).wait_for(timeout=30)
+
+
 async def test_links_are_listed_by_the_name_of_their_connector_at_the_broker_that_has_it() -> None:
     async with world() as made:
         await made.start("b")

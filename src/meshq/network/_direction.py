@@ -28,7 +28,7 @@ from meshq.client import (
 )
 from meshq.concurrency import Wakeup
 from meshq.errors import AddressFullError, MeshqError, NotFoundError
-from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer
+from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer, is_forwarded
 from meshq.network._kept_plan import KeptNames, KeptQueue
 from meshq.network._settings import NetworkSettings
 
@@ -38,6 +38,8 @@ WAITING_MAX: Final = limits.DUPLICATE_IDS_DEFAULT
 KEPT_QUEUES_MAX: Final = 10_000
 #: Of those that nobody wants any more so many are forwarded at a time.
 LEAVING_MAX: Final = 100
+#: So often the time between two looks doubles while no queue goes, as where the user may not delete them.
+VAIN_DOUBLINGS_MAX: Final = 7
 #: How often in a row a broker may refuse what waits for it when nobody wants that any more.
 LEAVING_REFUSALS_MAX: Final = 3
 
@@ -141,14 +143,19 @@ class Direction:
         warn: Callable[[str, str, str], None],
         changed: Callable[[], None],
         names: KeptNames | None,
+        claimed: bool,
     ) -> None:
-        """``names``: of the queues that keep messages while the link is down; None: nothing is kept."""
+        """``names``: of the queues that keep messages while the link is down; None: nothing is kept.  ``claimed``: the
+        source is the other broker, which may name any queue as one of these."""
         self._names = names
+        self._claimed = claimed
         # The id of the target whose queues were looked through for those that nobody wants any more.
         self._tidied = ""
         # Whether that is being done, how often it was done since the link is up, and whether queues were left out.
         self._tidying = False
         self._looks = 0
+        # Looks in a row after which no queue has gone.
+        self._vain = 0
         self._left_out = False
         self.table: DemandTable = table
         self._settings = settings
@@ -163,6 +170,8 @@ class Direction:
         # The network consumers that are to be there, and those that are.
         self._wanted: dict[_Key, WantedConsumer] = {}
         self._running: dict[_Key, _Forwarding] = {}
+        # The names of subscriptions whose queues are to keep messages.
+        self._keeping: set[str] = set()
         # How often each of them has failed since it was open last.
         self._failures: Counter[_Key] = Counter()
         self._look = Wakeup()
@@ -177,19 +186,24 @@ class Direction:
         """Work the network consumers out anew.  ``reached``: what all links of the source reach."""
         self._wanted = {}
         numbers: Counter[_Key] = Counter()
+        names = self._names.at(self.table.target_id) if self._names is not None else None
         for one in self.table.wanted(reached) if self.broker is not None else ():
             alike = _Key(self.table.target_id, one.destination, one.filter, one.priority, 0)
             number = numbers[alike]
             kept = ""
-            if one.kept and self._names is not None:
-                kept = self._names.name(one.destination.address, one.filter, number)
+            if one.kept and names is not None:
+                kept = names.name(one.destination.address, one.filter, number)
             self._wanted[alike._replace(number=number, kept=kept)] = one
             numbers[alike] += 1
+        self._keeping = {key.kept for key in self._wanted if key.kept}
         for key, forwarding in self._running.items():
             if forwarding.ended:
                 continue
             if key in self._wanted:
                 forwarding.stay(self._wanted[key])
+            elif key.kept in self._keeping:
+                # Wanted again, by another filter than is known of what was left: the queue stays.
+                forwarding.stop()
             elif key.is_topic and self.broker is not None and key.target_id == self.table.target_id:
                 # Its queue goes with it, and senders have confirms for what is in there.
                 forwarding.leave(kept=bool(key.kept))
@@ -199,8 +213,12 @@ class Direction:
             text = f"{self.table.unserved} more network consumers are wanted than {self._settings.name} may have"
             self._warn("network_consumers_max", text, "")
         if not self.table.target_id or self.broker is None:
-            self._tidied, self._looks = "", 0
+            self._tidied, self._looks, self._vain = "", 0, 0
         self._look.wake()
+
+    def _is_wanted(self, key: _Key) -> bool:
+        """Whether a network consumer is wanted, or another one on the queue that keeps its messages."""
+        return key in self._wanted or key.kept in self._keeping
 
     async def serve(self) -> None:
         """Have the network consumers that are wanted.
@@ -217,7 +235,7 @@ class Direction:
                 target_id = self.table.target_id if self.broker is not None else ""
                 if self._names is not None and target_id and target_id != self._tidied and not self._tidying:
                     self._tidied, self._tidying = target_id, True
-                    nursery.start_soon(self._tidy, nursery, self._names, target_id)
+                    nursery.start_soon(self._tidy, nursery, self._names.at(target_id), target_id)
                 for forwarding in self._running.values():
                     consumer, stale = forwarding.consumer, forwarding.told != forwarding.wanted.routes
                     if consumer is not None and stale and not forwarding.rerouting:
@@ -232,8 +250,10 @@ class Direction:
         """
         try:
             if self._looks:
-                await trio.sleep(self._settings.retry_after(self._looks))
+                longer = 2 ** min(max(0, self._vain - 1), VAIN_DOUBLINGS_MAX)
+                await trio.sleep(self._settings.retry_after(self._looks) * longer)
             self._looks += 1
+            self._vain += 1
             queues, more = await kept_queues(self._source, names.node_id, names.beginning, most=KEPT_QUEUES_MAX)
             if anywhere := names.beginning_anywhere:
                 elsewhere, _ = await kept_queues(self._source, names.node_id, anywhere, most=KEPT_QUEUES_MAX)
@@ -243,7 +263,7 @@ class Direction:
                 self._counts.last_error = f"{text}: others are looked at when some of these are gone"
                 self._warn("network_queues_max", self._counts.last_error, "")
             if self._tidied == target_id:
-                self._leave(nursery, names.among(queues), target_id, more=more)
+                self._leave(nursery, list(filter(self._passes, names.among(queues))), target_id, more=more)
         except MeshqError as error:
             self._counts.last_error = str(error)
             self._tidied = "" if self._tidied == target_id else self._tidied
@@ -253,17 +273,24 @@ class Direction:
 
     def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
         for one in names.left_behind(queues):
-            text = (
-                f"{one.address}{SEPARATOR}{one.name} keeps messages for a place that {self._settings.name} has no more"
-            )
-            self._warn("network_queue_left", f"{text}: give it that URL again, or delete the queue", one.name)
+            queue = f"{one.address}{SEPARATOR}{one.name}"
+            text = f"{queue!r} keeps messages for a place that {self._settings.name} has not or names otherwise"
+            advice = "give it that URL as it was, or move the messages and delete the queue"
+            self._warn("network_queue_left", f"{text}: {advice}", one.name)
+
+    def _passes(self, queue: KeptQueue) -> bool:
+        """Whether messages of this queue may be forwarded: by its name alone the target would take them anywhere."""
+        included = not self._claimed or self._settings.inclusion.passes(TOPIC, queue.address)
+        return included and is_forwarded(queue.address)
 
     def _leave(self, nursery: trio.Nursery, queues: Sequence[KeptQueue], target_id: str, *, more: bool) -> None:
         """Forward the messages of kept queues without demand."""
         running = {key.kept for key in self._running}
         wanted = {key.kept for key in self._wanted}
         room = LEAVING_MAX - len(running - wanted)
-        left = [one for one in queues if one.name not in running | wanted]
+        # There may be thousands of both, and the broker does nothing else meanwhile.
+        known = running | wanted
+        left = [one for one in queues if one.name not in known]
         self._left_out = more or len(left) > room
         for one in left[: max(0, room)]:
             destination = Destination(TOPIC, one.address)
@@ -287,19 +314,18 @@ class Direction:
             self._look.wake()
 
     async def _forward(self, key: _Key, forwarding: _Forwarding) -> None:
+        failed = False
         try:
             try:
                 await self._carry(key, forwarding)
             finally:
                 forwarding.consumer = None
-                if forwarding.over and key.kept and key not in self._wanted:
+                if forwarding.over and key.kept and not self._is_wanted(key):
                     await self._source.delete_queue(f"{key.destination.address}{SEPARATOR}{key.kept}")
+                    self._vain = 0
         except MeshqError as error:
             self._note(forwarding.wanted, error)
-            forwarding.consumer = None
-            if key.kept and key not in self._wanted:
-                # Its queue is still there: the next look finds it.
-                self._tidied = ""
+            forwarding.consumer, failed = None, True
             self._failures[key] += 1
             with trio.move_on_after(self._settings.retry_after(self._failures[key])):
                 await forwarding.stopping.wait()
@@ -309,8 +335,9 @@ class Direction:
                 del self._running[key]
             if key not in self._wanted:
                 del self._failures[key]
-                if key.kept and self._left_out:
-                    self._tidied = ""
+            if key.kept and not self._is_wanted(key) and (failed or self._left_out):
+                # Its queue, or another one, is still there: the next look finds it, which had left it out until now.
+                self._tidied = ""
             self._look.wake()
             self._changed()
 
@@ -392,7 +419,8 @@ class Direction:
 
     async def _is_over(self, forwarding: _Forwarding, consumer: Consumer) -> bool:
         """Whether a network consumer is to end now."""
-        if not forwarding.leaving:
+        if forwarding.stopping.is_set() or not forwarding.leaving:
+            # One that takes its place may have told other ways.
             return forwarding.stopping.is_set()
         queue = await reroute(consumer, forwarding.wanted.routes)
         forwarding.over = forwarding.leaving and forwarding.is_drained(queue)
@@ -407,7 +435,8 @@ class Direction:
         if key.is_topic:
             queue = await self._source.queue((await reroute(consumer, forwarding.wanted.routes)).name)
             waiting = queue.ready + queue.delivering + queue.delayed
-            given_up = forwarding.leaving and forwarding.refusals > LEAVING_REFUSALS_MAX
+            unwanted = forwarding.leaving and not self._is_wanted(key)
+            given_up = unwanted and forwarding.refusals > LEAVING_REFUSALS_MAX
             if waiting > (0 if given_up else math.inf if key.kept else WAITING_MAX):
                 forwarding.over = True
                 self._counts.rejected += waiting

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from meshq import limits
-from meshq.address import NETWORK_KEPT, SEPARATOR, kept_copy
+from meshq.address import NETWORK_KEPT, SEPARATOR, is_name, kept_copy
 
 #: What stands before the id of the broker that has the connector, and before the number of a copy.
 _OF: Final = "@"
@@ -22,6 +22,10 @@ _DIGITS: Final = 16
 _CONNECTOR_BYTES_MAX: Final = 128
 #: What stands for a place: a digest; before there was one, the number of a URL, or nothing.
 _PLACE: Final = re.compile(rf"(?:{_AT}([0-9a-f]+))?\.")
+#: What is between the places of a URL that is a list, in the text of which there is a digest.
+_OR: Final = ","
+#: Host and port of each place in a URL.
+_PLACES: Final = re.compile(r"(?:^|[(,:])\s*[^:(,]*://([^?,)]+)")
 
 
 class KeptQueue(NamedTuple):
@@ -38,17 +42,26 @@ class KeptNames:
     ``connector``: its name; ``place``: the place of the link among its URLs, which says in any order of these whose
     messages wait; ``node_id``: of the broker that has the connector.  The nodes of a cluster, and brokers that have
     connectors of one name to one hub, have queues of their own by that.  ``places``: all places of the connector;
-    None: they come and go.
+    None: they come and go.  ``target_id``: of the broker that is linked, if the place is a list of several: what waits
+    for one of them is not for another one, unless both are nodes with one id.
     """
 
-    def __init__(self, connector: str, place: str, node_id: str, places: Collection[str] | None = None) -> None:
+    def __init__(
+        self, connector: str, place: str, node_id: str, places: Collection[str] | None = None, target_id: str = ""
+    ) -> None:
         #: The id of the broker that has the connector.
         self.node_id: str = node_id
         fits = len(connector.encode()) <= _CONNECTOR_BYTES_MAX
         self._connector = f"{NETWORK_KEPT}{connector if fits else _digest(connector)}"
-        self._prefix = f"{self._connector}{_AT}{_digest(place)}."
+        self._about = connector, place, node_id, places
+        one = f"{_digest_of_place(place)}{_digest(target_id)[: _DIGITS // 2]}" if target_id else _digest_of_place(place)
+        self._prefix = f"{self._connector}{_AT}{one}{'.' if len(one) == _DIGITS else ''}"
         self._of = f"{_OF}{node_id}"
-        self._places = None if places is None else {_digest(one) for one in places}
+        self._places = None if places is None else tuple(map(_digest_of_place, places))
+
+    def at(self, target_id: str) -> KeptNames:
+        """Return the names while this broker is linked."""
+        return KeptNames(*self._about, target_id if _OR in self._about[1] else "")
 
     def name(self, address: str, filter: str, copy: int) -> str:
         """Return the name of the subscription that keeps messages of a topic, with this filter."""
@@ -58,7 +71,7 @@ class KeptNames:
 
     @property
     def beginning(self) -> str:
-        """How all names of this direction begin."""
+        """How all names of this direction begin, whichever broker of a list is linked."""
         return self._prefix
 
     @property
@@ -82,7 +95,7 @@ class KeptNames:
             place = (
                 _PLACE.fullmatch(f"{before[len(self._connector) :]}.") if before.startswith(self._connector) else None
             )
-            if place is not None and place[1] not in self._places:
+            if place is not None and not (place[1] or "").startswith(self._places):
                 found.append(one)
         return found
 
@@ -93,23 +106,32 @@ class KeptNames:
             copy = kept_copy(name)
             topic = name.rpartition(self._of)[0]
             for ending in (f".{address}", f".{_digest(address)}"):
-                if copy is not None and topic.endswith(ending):
+                if copy is not None and topic.endswith(ending) and is_name(address):
                     yield KeptQueue(address, name, copy), topic[: -len(ending)]
 
 
 def place_of(url: str) -> str:
     """Return the host and port of the first place of a URL."""
-    return url.partition("://")[2].partition("?")[0].partition(",")[0].rstrip(")")
+    return _each_place(url)[0]
 
 
 def places_of(urls: Iterable[str]) -> list[str]:
-    """Return the places of the links of a connector: of each URL its own, also where several begin alike."""
+    """Return the places of the links of a connector: of each URL its own, in any order of those within a list."""
     found: dict[str, None] = {}
     for url in urls:
-        place = place_of(url)
+        place = _OR.join(sorted(set(_each_place(url))))
         alike = sum(one.partition(" ")[0] == place for one in found)
         found[f"{place} {alike + 1}" if alike else place] = None
     return list(found)
+
+
+def _each_place(url: str) -> list[str]:
+    return [one.strip().rstrip("/").lower() for one in _PLACES.findall(url) or [url]]
+
+
+def _digest_of_place(place: str) -> str:
+    """Return what stands for a place; of a list the half: the id of the broker that is linked has the other one."""
+    return _digest(place)[: _DIGITS // 2 if _OR in place else _DIGITS]
 
 
 def _digest(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 import attrs
 import trio
@@ -24,6 +24,9 @@ from meshq.network._network_link import LinkOwner, NetworkLink
 from meshq.network._settings import SHARED_SETTINGS, NetworkOptions, NetworkSettings
 from meshq.settings import TLS, Secret, SSLContext, takes_settings
 from meshq.statistics import BridgeStatistics
+
+#: Characters of a name that stand in the logs of the other broker: what a client takes as its label.
+_LABEL_CHARACTERS_MAX: Final = 200
 
 
 class NetworkConnector(Service):
@@ -103,7 +106,8 @@ class NetworkConnector(Service):
 
     def _factory(self, url: str, env: Env) -> ClientFactory:
         given = {name: value for name, value in self.login.items() if value is not None}
-        return factory_of(url, "uri", env=env, client_id=self.name, **given, **self.settings.client())
+        label = self.name[:_LABEL_CHARACTERS_MAX]
+        return factory_of(url, "uri", env=env, client_id=label, **given, **self.settings.client())
 
     async def serve(
         self, broker: LocalBroker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -112,8 +116,13 @@ class NetworkConnector(Service):
 
         Checkpoint: always.
         Cancellation: what was received and is not confirmed by another broker goes back to its queue.
+        Raises:
+            SettingsError: another broker has it.
         """
         check_in_trio("Broker")
+        if self._broker is not None:
+            allowed = f"one that no broker has: this one is served by {self._broker.control.name!r}"
+            raise SettingsError("connector", self, allowed)
         self._broker = broker
         agent = self.settings.agent
         urls = agent.urls

@@ -210,13 +210,13 @@ class NetworkLink:
         on_failed_attempts(there, self._not_reached)
         watch(there, self._events)
         names = self._owner.kept
-        self._forward = self._direction(self.table, here, there, names)
+        self._forward = self._direction(self.table, here, there, names, claimed=False)
         self._forward.broker = self._here
         if self._settings.duplex:
             control = broker.control
             # Another id after each start would leave queues behind there.
             stays = control.data_dir is not None or control.wanted_id is not None
-            self._back = self._direction(self._table(""), there, here, names if stays else None)
+            self._back = self._direction(self._table(""), there, here, names if stays else None, claimed=True)
         async with there, here, trio.open_nursery() as nursery:
             nursery.start_soon(self._forward.serve)
             if self._back is not None:
@@ -225,7 +225,9 @@ class NetworkLink:
             await self._ask_there(there)
             nursery.cancel_scope.cancel()
 
-    def _direction(self, table: DemandTable, source: Client, target: Client, names: KeptNames | None) -> Direction:
+    def _direction(
+        self, table: DemandTable, source: Client, target: Client, names: KeptNames | None, *, claimed: bool
+    ) -> Direction:
         return Direction(
             self._settings,
             table,
@@ -236,6 +238,7 @@ class NetworkLink:
             warn=self._owner.warn,
             changed=self._owner.changed,
             names=names,
+            claimed=claimed,
         )
 
     def _not_reached(self, error: MeshqError) -> None:

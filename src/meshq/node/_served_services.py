@@ -81,8 +81,9 @@ class ServedServices:
         try:
             await self._serve(service, nursery, broker)
         except BaseException:
-            # Cancelled, or it can't start: nothing of it stays.
-            self._take_out(service)
+            # Cancelled, or it can't start: nothing of it stays, unless it was removed meanwhile.
+            if service in self.all:
+                self._take_out(service)
             raise
 
     async def remove(self, service: Service) -> None:

@@ -81,7 +81,7 @@ def create_temporary_queue(core: Core, asker: Requester) -> Values:
 
 def unsubscribe(core: Core, address: str, name: str) -> Values | Steps:
     """Delete a named subscription with everything in its queue."""
-    return end_subscription(core, check_open(address), name)
+    return end_subscription(core, check_open(address, name), name)
 
 
 def purge_queue(core: Core, name: str) -> Values | Steps:

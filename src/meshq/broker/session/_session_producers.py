@@ -129,6 +129,9 @@ class SessionProducers:
             producers, user = self._ingress.producers, self._principal.owner[1]
             if target.address == MANAGEMENT:
                 check_request_target(target)
+                if header.routing:
+                    # A link of a network forwards to addresses of users: it never has a request carried out.
+                    raise UsageError(f"{MANAGEMENT!r} takes requests, and no messages of other brokers")
                 permit(self._principal, "manage", MANAGEMENT)
                 producers.check_open(header.producer, user)
             else:

@@ -7,6 +7,9 @@ from typing import Any
 
 import attrs
 
+from meshq import limits
+from meshq.wire import violation
+
 
 @attrs.frozen(kw_only=True)
 class QueueStatistics:
@@ -59,9 +62,21 @@ class QueueStatistics:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> QueueStatistics:
-        """Build the record from a broker's answer; unknown values of a newer broker are ignored."""
-        known = {field.name for field in attrs.fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in known})
+        """Build the record from a broker's answer; unknown values of a newer broker are ignored.
+
+        Raises:
+            RemoteProtocolError: a value is of another type, or a number that no queue has.
+        """
+        found: dict[str, Any] = {}
+        for field in attrs.fields(cls):
+            if field.name in values:
+                value: Any = values[field.name]
+                kind: type = str if field.name == "name" else type(field.default)
+                found[field.name] = value
+                good = 0 <= value <= limits.NUMBER_MAX if type(value) is kind is int else type(value) is kind
+                if not good:
+                    raise violation("bad_header", f"an answer about a queue whose {field.name} is none")
+        return cls(**found)
 
 
 @attrs.frozen(kw_only=True)
