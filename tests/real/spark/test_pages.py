@@ -29,7 +29,10 @@ def test_the_programs_of_the_page_run(spark: Any, tmp_path: Path, capsys: pytest
         spark.sql("drop table copies")
     said = capsys.readouterr().out
     assert "9 rows in 1 batches" in said and "3 of the large orders" in said
-    assert "has the queue 'orders': no consumer takes from it" in said and "2 events were seen by Spark, and shipped" in said
+    assert (
+        "has the queue 'orders': no consumer takes from it" in said
+        and "2 events were seen by Spark, and shipped" in said
+    )
 
 
 def test_the_programs_of_the_tutorial_run_one_after_the_other(

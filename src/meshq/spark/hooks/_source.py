@@ -282,7 +282,7 @@ class StreamReader(DataSourceStreamReader, available_now()):  # type: ignore[mis
                     facts=PartitionFacts(queue, last.places[one.key].ordinal, node),
                     lo=one.lo,
                     hi=one.hi,
-                    address=owned.address,
+                    address=owned.link.address,
                     cursor=self._stream.cursor,
                     fence=owned.cursor.fence,
                 )
