@@ -286,7 +286,9 @@ class RunView:
 
     def has_properties(self, start: int, end: int) -> bool:
         """Whether any of some messages has properties."""
-        return any(kind & KIND_PROPERTIES for kind in dict.fromkeys(self.kinds()[start:end]))
+        # Without the other columns, which are made once anything else is asked for.
+        kinds = self._columns[0] if self._columns else _words(self.run.table)[0::_ROW_WORDS].tolist()
+        return any(kind & KIND_PROPERTIES for kind in dict.fromkeys(kinds[start:end]))
 
     def headers(self, index: int) -> bytes:
         """The encoded optional headers of one message."""
