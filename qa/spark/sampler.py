@@ -19,6 +19,8 @@ from typing import Final
 
 #: The environment variable with the folder of the counts; unset: nobody looks.
 FOLDER: Final = "MESHQ_SAMPLES"
+#: The place of what is neither this project's nor Spark's.
+NOBODY: Final = "python"
 #: Seconds between two looks, and looks between two notes.
 _PERIOD_S: Final = 0.004
 _NOTED: Final = 25
@@ -35,16 +37,12 @@ def owner_of(path: str) -> str:
 
 def place_of(frame: FrameType | None) -> str:
     """The owner of what runs, and the function: the innermost one that has an owner."""
-    top = frame
     while frame is not None:
         code = frame.f_code
         if owner := owner_of(code.co_filename):
-            r = f"{owner} {Path(code.co_filename).name}:{code.co_qualname}"
-            return (
-                r + " < " + Path(top.f_code.co_filename).name + ":" + top.f_code.co_qualname if top is not frame else r
-            )
+            return f"{owner} {Path(code.co_filename).name}:{code.co_qualname}"
         frame = frame.f_back
-    return "python"
+    return NOBODY
 
 
 class Sampler:
@@ -53,7 +51,7 @@ class Sampler:
     def __init__(self, folder: Path) -> None:
         self._file = folder / f"{os.getpid()}.json"
         self._taken: dict[int, float] = {}
-        self._seconds: Counter[str] = Counter()
+        self._seconds: dict[str, float] = {}
 
     def start(self) -> None:
         """Begin, in a thread that ends with the process."""
@@ -84,7 +82,8 @@ class Sampler:
             since = taken - self._taken.get(number, 0.0)
             self._taken[number] = taken
             if since > 0:
-                self._seconds[place_of(frames.get(thread.ident or 0))] += since
+                place = place_of(frames.get(thread.ident or 0))
+                self._seconds[place] = self._seconds.get(place, 0.0) + since
 
     def note(self) -> None:
         """Write the counts down."""
