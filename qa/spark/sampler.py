@@ -7,6 +7,7 @@ is for it.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -24,15 +25,25 @@ NOBODY: Final = "python"
 #: Seconds between two looks, and looks between two notes.
 _PERIOD_S: Final = 0.004
 _NOTED: Final = 25
-_OURS: Final = (f"{os.sep}meshq{os.sep}", f"{os.sep}pyspark_meshq{os.sep}")
 _SPARKS: Final = (f"{os.sep}pyspark{os.sep}", f"{os.sep}py4j", f"{os.sep}pyspark.zip{os.sep}")
+
+
+def _folder() -> str:
+    """Where this project is, with its package for Spark beside it."""
+    found = importlib.util.find_spec("meshq")
+    if found is None or found.origin is None:
+        raise LookupError("meshq is not installed")
+    return str(Path(found.origin).parents[1])
+
+
+_OURS: Final = tuple(f"{_folder()}{os.sep}{name}{os.sep}" for name in ("meshq", "pyspark_meshq"))
 
 
 def owner_of(path: str) -> str:
     """Whose a file is: ``meshq``, ``spark`` or nobody's, which is empty."""
     if any(part in path for part in _SPARKS):
         return "spark"
-    return "meshq" if any(part in path for part in _OURS) else ""
+    return "meshq" if path.startswith(_OURS) else ""
 
 
 def place_of(frame: FrameType | None) -> str:
@@ -52,6 +63,11 @@ class Sampler:
         self._file = folder / f"{os.getpid()}.json"
         self._taken: dict[int, float] = {}
         self._seconds: dict[str, float] = {}
+
+    @property
+    def seconds(self) -> float:
+        """All that was counted."""
+        return sum(self._seconds.values())
 
     def start(self) -> None:
         """Begin, in a thread that ends with the process."""

@@ -17,8 +17,10 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,6 +51,8 @@ SHARE_GOAL: Final = 0.2
 KAFKA: Final = "MESHQ_KAFKA"
 #: Seconds until what the workers have counted is written down; functions that are named.
 _NOTED_S: Final = 0.3
+#: Seconds between two looks for workers.
+_LOOK_S: Final = 0.05
 _NAMED: Final = 8
 SEGMENT_BYTES: Final = 10 << 20
 _ROOT: Final = Path(__file__).parents[2]
@@ -72,9 +76,9 @@ def descendants(pid: int) -> list[int]:
 
 
 def cpu_s(process: int) -> float:
-    """The processor time of a process, and of its children that have ended."""
+    """The processor time of a process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 @attrs.frozen
@@ -84,16 +88,20 @@ class Meter:
     broker: int
     java: int
     samples: Path
+    #: What each worker has taken when it was seen last: Spark ends workers, and their time stays.
+    _seen: dict[int, float] = attrs.field(factory=dict, init=False)
 
     def seconds(self) -> dict[str, float]:
         """Return the processor seconds of each kind of process until now."""
-        workers = 0.0
         for pid in descendants(self.java):
-            try:
-                workers += cpu_s(pid)
-            except OSError:
-                continue
-        return {"broker": cpu_s(self.broker), "java": cpu_s(self.java), "python": workers}
+            with suppress(OSError):
+                self._seen[pid] = max(cpu_s(pid), self._seen.get(pid, 0.0))
+        return {"broker": cpu_s(self.broker), "java": cpu_s(self.java), "python": sum(self._seen.values())}
+
+    def _watch(self, over: threading.Event) -> None:
+        """Look for workers, which may be gone when the work is over."""
+        while not over.wait(_LOOK_S):
+            self.seconds()
 
     def measured(self, rows: int, work: Callable[[], object], after: Callable[[], object]) -> dict[str, Any]:
         """The best of some runs: rows a second, and the processor time of each kind; ``after``: not measured."""
@@ -109,11 +117,19 @@ class Meter:
 
     def _once(self, rows: int, work: Callable[[], object]) -> dict[str, Any]:
         counted, before, began = sampler.counted(self.samples), self.seconds(), time.monotonic()
-        work()
-        took, now = time.monotonic() - began, self.seconds()
+        over = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(over,))
+        watch.start()
+        try:
+            work()
+        finally:
+            took = time.monotonic() - began
+            over.set()
+            watch.join()
+        now = self.seconds()
         time.sleep(_NOTED_S)
         places = sampler.counted(self.samples) - counted
-        cpu = {name: round(max(0.0, now[name] - before[name]), 2) for name in now}
+        cpu = {name: round(now[name] - before[name], 2) for name in now}
         whole = max(0.01, sum(cpu.values()))
         ours = {place.partition(" ")[2]: seconds for place, seconds in places.items() if place.startswith("meshq ")}
         return {
