@@ -98,6 +98,14 @@ class _Rows:
         """Whether any of these messages has properties."""
         return self.run.view.has_properties(self.start, self.end)
 
+    def has_headers(self) -> bool:
+        """Whether any of these messages has optional headers, or a duplicate id."""
+        return self.run.view.has_headers(self.start, self.end)
+
+    def priority(self) -> int | None:
+        """The priority of these messages; None: they have several."""
+        return self.run.view.common_priority(self.start, self.end)
+
     def sequences(self) -> range:
         """The sequences."""
         header = self.run.header
@@ -137,9 +145,7 @@ class _Block:
 
     def keys(self) -> Any:
         """The keys."""
-        if not any(part.has_properties() for part in self.parts):
-            return pa.nulls(self.count, pa.binary())
-        return self.of_properties(key_bytes, pa.binary())
+        return self.of_properties(key_bytes, pa.binary(), None)
 
     def offsets(self) -> Any:
         """The sequences."""
@@ -148,14 +154,35 @@ class _Block:
             numbers.extend(part.sequences())
         return self._numbers(numbers)
 
-    def of_properties(self, read: Callable[[dict[str, PropertyValue]], object], kind: Any) -> Any:
-        """A column that is read from the properties of each message."""
-        return pa.array([read(one) for part in self.parts for one in part.properties()], kind)
+    def of_properties(self, read: Callable[[dict[str, PropertyValue]], object], kind: Any, empty: object) -> Any:
+        """A column that is read from the properties of each message; ``empty``: its value where there are none."""
+        found: list[object] = []
+        for part in self.parts:
+            found += map(read, part.properties()) if part.has_properties() else [empty] * part.count
+        return pa.array(found, kind)
 
     def expirations(self, kind: Any) -> Any:
         """When the messages expire."""
-        times = [message.expiration for part in self.parts for message in part.messages()]
-        return pa.array([None if time is None else round(time * 1_000_000) for time in times], pa.int64()).cast(kind)
+        return self.of_headers(self._micros, pa.int64()).cast(kind)
+
+    @staticmethod
+    def _micros(message: ReceivedMessage) -> int | None:
+        time = message.expiration
+        return None if time is None else round(time * 1_000_000)
+
+    def of_headers(self, read: Callable[[ReceivedMessage], object], kind: Any) -> Any:
+        """A column that is read from the optional headers of each message, and NULL where there are none."""
+        found: list[object] = []
+        for part in self.parts:
+            found += map(read, part.messages()) if part.has_headers() else [None] * part.count
+        return pa.array(found, kind)
+
+    def priorities(self, kind: Any) -> Any:
+        """The priorities."""
+        known = {part.priority() for part in self.parts}
+        if len(known) == 1 and None not in known:
+            return self.same(known.pop(), kind)
+        return self.each(lambda message: message.priority, kind)
 
     def each(self, read: Callable[[ReceivedMessage], object], kind: Any) -> Any:
         """A column that is read message by message."""
@@ -183,19 +210,19 @@ _COLUMNS: Final[dict[str, Callable[[_Block, Any], Any]]] = {
     "partition": lambda rows, kind: rows.same(rows.facts.ordinal, kind),
     "offset": lambda rows, kind: rows.offsets(),
     "timestamp": lambda rows, kind: rows.of_runs(_micros, kind),
-    "headers": lambda rows, kind: rows.of_properties(_headers, kind),
+    "headers": lambda rows, kind: rows.of_properties(_headers, kind, ()),
     "node": lambda rows, kind: rows.same(rows.facts.node, kind),
     "message_id": lambda rows, kind: rows.each(lambda message: str(message.message_id), kind),
     "delivery_count": lambda rows, kind: rows.same(0, kind),
-    "priority": lambda rows, kind: rows.each(lambda message: message.priority, kind),
+    "priority": lambda rows, kind: rows.priorities(kind),
     "expiration": lambda rows, kind: rows.expirations(kind),
-    "correlation_id": lambda rows, kind: rows.each(lambda message: message.correlation_id, kind),
-    "reply_to": lambda rows, kind: rows.each(lambda message: message.reply_to, kind),
-    "content_type": lambda rows, kind: rows.each(lambda message: message.content_type, kind),
-    "duplicate_id": lambda rows, kind: rows.each(lambda message: message.duplicate_id, kind),
-    "group_id": lambda rows, kind: rows.each(lambda message: message.group, kind),
+    "correlation_id": lambda rows, kind: rows.of_headers(lambda message: message.correlation_id, kind),
+    "reply_to": lambda rows, kind: rows.of_headers(lambda message: message.reply_to, kind),
+    "content_type": lambda rows, kind: rows.of_headers(lambda message: message.content_type, kind),
+    "duplicate_id": lambda rows, kind: rows.of_headers(lambda message: message.duplicate_id, kind),
+    "group_id": lambda rows, kind: rows.of_headers(lambda message: message.group, kind),
     "durable": lambda rows, kind: rows.of_runs(lambda one: int(one.run.durable), kind),
-    "properties": lambda rows, kind: rows.of_properties(_texts, kind),
+    "properties": lambda rows, kind: rows.of_properties(_texts, kind, ()),
 }
 
 
