@@ -47,7 +47,7 @@ def owner_of(path: str) -> str:
 
 
 def place_of(frame: FrameType | None) -> str:
-    """The owner of what runs, and the function: the innermost one that has an owner."""
+    """The owner and the name of the innermost function that has an owner."""
     while frame is not None:
         code = frame.f_code
         if owner := owner_of(code.co_filename):
@@ -66,7 +66,7 @@ class Sampler:
 
     @property
     def seconds(self) -> float:
-        """All that was counted."""
+        """The processor seconds that were counted."""
         return sum(self._seconds.values())
 
     def start(self) -> None:
@@ -115,7 +115,7 @@ def sample() -> None:
 
 
 def sample_children() -> None:
-    """Sample whatever is forked from this process, where the environment says so."""
+    """Sample the processes that are forked from this process, where the environment says so."""
     os.register_at_fork(after_in_child=sample)
 
 

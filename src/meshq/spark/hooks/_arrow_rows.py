@@ -114,7 +114,7 @@ class _Rows:
 
 
 class _Block:
-    """The rows of a record batch, column by column: what the rows of a run have in common is told once for all."""
+    """The rows of a record batch, column by column."""
 
     def __init__(self, parts: list[_Rows], facts: PartitionFacts) -> None:
         self.parts: list[_Rows] = parts
