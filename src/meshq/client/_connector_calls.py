@@ -31,7 +31,7 @@ def range_reader(client: Client, queue: str, lo: int, hi: int, *, cursor: str = 
     check_range(lo, hi)
     numbers = Numbers(lo, hi, cursor, fence)
     return Consumer(
-        client._context, queue, window=4_000, window_bytes=16 * limits.MIB, auto=True, browse=True, numbers=numbers
+        client._context, queue, window=16_000, window_bytes=16 * limits.MIB, auto=True, browse=True, numbers=numbers
     )
 
 
@@ -61,7 +61,10 @@ async def send_bodies(stage: Stage, address: str, offsets: Sequence[int], data: 
         MeshqError: as ``stage.send``.
     """
     parse_place(address)
-    largest = max(map(int.__sub__, offsets[1:], offsets[:-1]), default=0)
+    # Of bodies that are small together each is small.
+    largest = offsets[-1] - offsets[0]
+    if largest > limits.MESSAGE_BYTES_MAX:
+        largest = max(map(int.__sub__, offsets[1:], offsets[:-1]))
     if largest > limits.MESSAGE_BYTES_MAX:
         raise SettingsError(
             "body", None, f"at most {limits.MESSAGE_BYTES_MAX} bytes", shown=f"<a body of {largest} bytes>"

@@ -31,6 +31,8 @@ _log: Final = logging.getLogger("meshq.spark")
 _STREAM_FOLDER: Final = "streaming_job"
 #: Seconds between two tries to reach a node.
 _PAUSE_S: Final = 0.2
+#: A node that does not answer for now, or that waits for its turn to serve.
+AWAY: Final = (BrokenError, NotActiveError)
 
 
 class NodeAddress(NamedTuple):
@@ -41,10 +43,12 @@ class NodeAddress(NamedTuple):
 
 
 class NodeLink(NamedTuple):
-    """A node with a client that is connected to it."""
+    """A node with a client that is connected to it, and goes to its backup when that has taken over."""
 
     address: NodeAddress
     client: Client
+    #: What ends the client.
+    ending: ExitStack
 
     @property
     def node(self) -> str:
@@ -53,15 +57,16 @@ class NodeLink(NamedTuple):
 
     @property
     def up(self) -> bool:
-        """Whether it is connected now."""
-        return self.client.statistics().state == "connected"
+        """Whether it is connected now, and not to another node that has come to one of the URLs."""
+        statistics = self.client.statistics()
+        return statistics.state == "connected" and statistics.node_id.hex() == self.node
 
 
 def missing_queue(links: Iterable[NodeLink], name: str) -> MeshqError:
     """Make the error of a queue that no node has."""
     for link in links:
         # Who may not look there learns nothing.
-        with suppress(SecurityError, BrokenError, NotActiveError):
+        with suppress(SecurityError, *AWAY):
             route = link.client.explain_route(name)
             if route.exists and route.routing == "multicast":
                 allowed = f"the name of a queue: of this multicast address a durable subscription, as {name}::audit"
@@ -115,7 +120,6 @@ class Brokers:
         self.access: Access = access
         self._settings = attrs.asdict(_settings_of(access), recurse=False) | {"use_topology": False}
         self._scheme = "tls" if access.url.lstrip("(").startswith("tls") else "tcp"
-        self._stack = ExitStack()
         self._links: dict[str, NodeLink] = {}
 
     def __enter__(self) -> Self:
@@ -128,8 +132,10 @@ class Brokers:
 
     def close(self) -> None:
         """Close all clients.  Twice is silent."""
-        self._links.clear()
-        self._stack.close()
+        links, self._links = self._links, {}
+        with ExitStack() as stack:
+            for link in links.values():
+                stack.push(link.ending)
 
     def addresses(self) -> dict[str, NodeAddress]:
         """The nodes of the cluster as a node that is connected knows them, or as one of the given URLs does.
@@ -147,6 +153,25 @@ class Brokers:
             told = client.topology()
         return self._told(told, own) if told else {node: NodeAddress(node, (own,))}
 
+    def addresses_in_time(self) -> dict[str, NodeAddress]:
+        """As ``addresses``; while no node serves it is asked again, until ``partitionTimeout`` is over.
+
+        Raises:
+            ConnectionBrokenError, NotActiveError: none serves.
+        """
+        until = time.monotonic() + self.access.reach_s
+        told = False
+        while True:
+            try:
+                return self.addresses()
+            except AWAY as error:
+                if time.monotonic() >= until:
+                    raise
+                if not told:
+                    _log.warning("no node serves now, and is asked for %g s more: %s", self.access.reach_s, error)
+                told = True
+            time.sleep(_PAUSE_S)
+
     def _told(self, nodes: tuple[TopologyNode, ...], own: str) -> dict[str, NodeAddress]:
         """Nodes that were told of; the teller itself is also where it was reached."""
         found = {}
@@ -158,38 +183,44 @@ class Brokers:
         return found
 
     def links(self) -> dict[str, NodeLink]:
-        """Connect to the nodes that are new; return all that are connected now.
+        """Connect to the nodes that are new, or away and told to be elsewhere; return all that are connected now.
 
         Raises:
             ConnectionBrokenError: none can be reached.
             SecurityError: they do not let this user in.
         """
         for address in self.addresses().values():
-            if address.node not in self._links:
+            known = self._links.get(address.node)
+            if known is None or (not known.up and not set(address.urls) <= set(known.address.urls)):
                 try:
-                    self._links[address.node] = self._link(address, self._stack)
+                    self._links[address.node] = self._link(address)
+                    if known is not None:
+                        known.ending.close()
                 except ConnectionBrokenError as error:
                     _log.warning("the node %s can't be reached now: %s", address.node, error)
         return {node: link for node, link in self._links.items() if link.up}
 
-    def _link(self, address: NodeAddress, stack: ExitStack, **changed: Any) -> NodeLink:
+    def _link(self, address: NodeAddress, **changed: Any) -> NodeLink:
         """A client at a node.
 
         Raises:
             ConnectionBrokenError: the node is at none of its URLs.
         """
         failed: BaseException | None = None
-        for url in address.urls:
-            own = ExitStack()
+        for number, url in enumerate(address.urls):
+            # This one first; the others are of the same node, when its backup serves.
+            others = [*address.urls[number:], *address.urls[:number]]
+            where = url if len(others) == 1 else f"({','.join(others)})"
+            settings = self._settings | {"load_balancing": "first_element"} | changed
+            ending = ExitStack()
             try:
-                client = own.enter_context(ClientFactory(url, **(self._settings | changed)).connect())
+                client = ending.enter_context(ClientFactory(where, **settings).connect())
                 if client.statistics().node_id.hex() == address.node:
-                    stack.push(own.pop_all())
-                    return NodeLink(address, client)
+                    return NodeLink(address, client, ending)
                 failed = LookupError(f"another node is at {url}")
-            except (BrokenError, NotActiveError) as error:
+            except AWAY as error:
                 failed = error
-            own.close()
+            ending.close()
         text = f"the node {address.node} is at none of its URLs: {', '.join(address.urls) or 'none is known'}"
         raise ConnectionBrokenError(text, outcome="not_done") from failed
 
@@ -209,7 +240,7 @@ class Brokers:
             while True:
                 tried.update(dict.fromkeys(address.urls))
                 try:
-                    client = self._link(address, stack, **changed).client
+                    link = self._link(address, **changed)
                     break
                 except ConnectionBrokenError as error:
                     if time.monotonic() >= until:
@@ -217,11 +248,12 @@ class Brokers:
                         raise ConnectionBrokenError(text, outcome="not_done") from error
                 time.sleep(_PAUSE_S)
                 address = self._found_again(address)
-            yield client
+            stack.push(link.ending)
+            yield link.client
 
     def _found_again(self, address: NodeAddress) -> NodeAddress:
         """Return the present address of a node, or the old address where no broker answers."""
         try:
             return self.addresses().get(address.node, address)
-        except ConnectionBrokenError:
+        except AWAY:
             return address

@@ -8,28 +8,27 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
-from meshq.blocking import Client, Cursor
+from meshq.blocking import Cursor
 from meshq.blocking.connector import holes_between
 from meshq.client import CursorLag
-from meshq.errors import BrokenError, CursorLostError, MeshqError, NotActiveError, NotFoundError, SettingsError
+from meshq.errors import CursorLostError, MeshqError, NotFoundError, SettingsError
 from meshq.spark._batches_plan import Backlog, admitted, has_to_wait, most_rows
 from meshq.spark._losses_plan import Loss, loss_error
-from meshq.spark._nodes import Brokers, NodeAddress, missing_queue
+from meshq.spark._nodes import AWAY, Brokers, NodeLink, missing_queue
 from meshq.spark._offsets_format import Offset, Place, key_of, parts_of
 from meshq.spark._options_plan import Access
 from meshq.spark._read_settings import ReadSettings, StreamSettings
 
 _log: Final = logging.getLogger("meshq.spark")
-#: A node that does not answer for now: its partitions stay where they are.
-_AWAY: Final = (BrokenError, NotActiveError)
+#: Seconds between two looks for a node while none serves.
+_PAUSE_S: Final = 0.2
 
 
 class OwnedCursor(NamedTuple):
     """A cursor that this query owns, and where it is."""
 
     cursor: Cursor
-    client: Client
-    address: NodeAddress
+    link: NodeLink
 
 
 class SourceCursors:
@@ -39,6 +38,8 @@ class SourceCursors:
         self._settings = settings
         self._stream = stream
         self._brokers = Brokers(access)
+        self._patience_s = access.reach_s
+        self._seen_at = 0.0
         self._stack = ExitStack()
         self._owned: dict[str, OwnedCursor] = {}
         # The high marks as they were seen last, and those beyond which a query that ends may not go.
@@ -69,30 +70,43 @@ class SourceCursors:
             MeshqError: as ``client.cursor``.
         """
         queues = self._settings.queues
-        links = self._brokers.links()
+        links = self._links()
         for link in links.values():
-            names = queues.names or queues.among(link.client.queues())
-            for queue in names:
-                key = key_of(queue, link.node)
-                if key not in self._owned:
-                    with suppress(NotFoundError, *_AWAY):
-                        self._take(
-                            key, OwnedCursor(self._cursor(link.client, queue, link.node), link.client, link.address)
-                        )
+            with suppress(*AWAY):
+                for queue in queues.names or queues.among(link.client.queues()):
+                    owned = self._owned.get(key_of(queue, link.node))
+                    if owned is None or owned.link is not link:
+                        with suppress(NotFoundError):
+                            self._take(key_of(queue, link.node), queue, link)
         missing = [name for name in queues.names if not any(parts_of(key)[0] == name for key in self._owned)]
         if missing:
             raise missing_queue(links.values(), missing[0])
         if not self._owned:
             raise NotFoundError(f"no node has queues {queues}: subscribe to queues that are there; make one first")
 
-    def _cursor(self, client: Client, queue: str, node: str) -> Cursor:
-        start = self._settings.start.at(queue, node)
-        begin = "latest" if start == "latest" else "earliest"
-        return client.cursor(queue, self._stream.cursor, start=begin, lease=self._stream.lease_s)  # type: ignore[arg-type]
+    def _links(self) -> dict[str, NodeLink]:
+        """The nodes that are there; none for a while, where a query that has begun waits for a backup.
 
-    def _take(self, key: str, owned: OwnedCursor) -> None:
-        self._stack.enter_context(owned.cursor)
-        self._owned[key] = owned
+        Raises:
+            ConnectionBrokenError, NotActiveError: none was there for ``partitionTimeout``.
+        """
+        try:
+            links = self._brokers.links()
+        except AWAY as error:
+            if not self._owned or time.monotonic() - self._seen_at > self._patience_s:
+                raise
+            _log.warning("no node serves now: %s", error)
+            time.sleep(_PAUSE_S)
+            return {}
+        self._seen_at = time.monotonic()
+        return links
+
+    def _take(self, key: str, queue: str, link: NodeLink) -> None:
+        start = self._settings.start.at(queue, link.node)
+        begin = "latest" if start == "latest" else "earliest"
+        cursor = link.client.cursor(queue, self._stream.cursor, start=begin, lease=self._stream.lease_s)  # type: ignore[arg-type]
+        self._stack.enter_context(cursor)
+        self._owned[key] = OwnedCursor(cursor, link)
 
     def owned(self, key: str) -> OwnedCursor | None:
         """The cursor of a partition; None: it is not there now."""
@@ -155,12 +169,9 @@ class SourceCursors:
         """
         for key, place in offset.places.items():
             owned = self._owned.get(key)
-            if owned is not None and place.next > owned.cursor.processed and self._up(owned):
-                with suppress(*_AWAY):
+            if owned is not None and place.next > owned.cursor.processed and owned.link.up:
+                with suppress(*AWAY):
                     owned.cursor.ack_to(place.next)
-
-    def _up(self, owned: OwnedCursor) -> bool:
-        return owned.client.statistics().state == "connected"
 
     def latest(self, start: Offset, *, limited: bool) -> Offset:
         """The end of the next batch: ``start`` itself if there is none; ``limited``: whether the options bound it.
@@ -198,8 +209,8 @@ class SourceCursors:
 
     def _see_highs(self) -> None:
         for key, owned in self._owned.items():
-            if self._up(owned):
-                with suppress(*_AWAY):
+            if owned.link.up:
+                with suppress(*AWAY):
                     self._highs[key] = owned.cursor.high_mark()
 
     def _end(self, key: str, default: int) -> int:
@@ -210,9 +221,9 @@ class SourceCursors:
         """Return the sequences of a partition that wait, with the first holes among them if it is counted."""
         backlog = Backlog(lo, max(lo, self._end(key, lo)))
         owned = self._owned.get(key)
-        if limited and backlog.size and owned is not None and self._up(owned):
-            with suppress(*_AWAY):
-                found = holes_between(owned.client, parts_of(key)[0], backlog.lo, backlog.hi, pages=1)
+        if limited and backlog.size and owned is not None and owned.link.up:
+            with suppress(*AWAY):
+                found = holes_between(owned.link.client, parts_of(key)[0], backlog.lo, backlog.hi, pages=1)
                 return backlog._replace(holes=tuple((hole.lo, hole.hi) for hole in found))
         return backlog
 
@@ -232,8 +243,8 @@ class SourceCursors:
             return 0.0
         lags: list[CursorLag] = []
         for owned in self._owned.values():
-            if self._up(owned):
-                with suppress(*_AWAY):
+            if owned.link.up:
+                with suppress(*AWAY):
                     lags.append(owned.cursor.lag())
         messages = sum(lag.messages for lag in lags)
         return sum(lag.bytes for lag in lags) / messages if messages else 0.0
@@ -241,8 +252,8 @@ class SourceCursors:
     def _pin(self, end: Offset) -> None:
         for key, place in end.places.items():
             owned = self._owned.get(key)
-            if owned is not None and self._up(owned):
-                with suppress(*_AWAY):
+            if owned is not None and owned.link.up:
+                with suppress(*AWAY):
                     owned.cursor.pin(place.next)
 
     def aim(self) -> None:

@@ -284,9 +284,23 @@ class RunView:
         _, _, headers, properties, _ = self._columns or self._read()
         return bytes(self.run.body[headers[index] : properties[index]])
 
+    def _kinds_among(self, start: int, end: int) -> dict[int, None]:
+        """The kinds of some messages, each once; without the other columns, which are made when one is asked for."""
+        kinds = self._columns[0] if self._columns else _words(self.run.table)[0::_ROW_WORDS].tolist()
+        return dict.fromkeys(kinds[start:end])
+
     def has_properties(self, start: int, end: int) -> bool:
         """Whether any of some messages has properties."""
-        return any(kind & KIND_PROPERTIES for kind in dict.fromkeys(self.kinds()[start:end]))
+        return any(kind & KIND_PROPERTIES for kind in self._kinds_among(start, end))
+
+    def has_headers(self, start: int, end: int) -> bool:
+        """Whether any of some messages has optional headers, or a duplicate id."""
+        return any(kind & (KIND_HEADERS | KIND_ID) for kind in self._kinds_among(start, end))
+
+    def common_priority(self, start: int, end: int) -> int | None:
+        """The priority of some messages; None: they have several."""
+        found = {kind >> PRIORITY_SHIFT for kind in self._kinds_among(start, end)}
+        return found.pop() if len(found) == 1 else None
 
     def headers(self, index: int) -> bytes:
         """The encoded optional headers of one message."""

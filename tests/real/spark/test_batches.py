@@ -42,7 +42,7 @@ def test_a_read_takes_nothing_and_reads_what_is_asked_for(spark: Any) -> None:
         frame = work.read("orders,bills", pushFilters="true").where(
             "topic = 'orders' and offset > 595 and offset < 599"
         )
-        with pytest.raises(Exception, match=r"(?s)spark\.sql\.python\.filterPushdown\.enabled"):
+        with pytest.raises(Exception, match=r"(?s)PUSHDOWN_DISABLED.*spark\.sql\.python\.filterPushdown\.enabled"):
             frame.collect()
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         try:
@@ -106,6 +106,8 @@ def test_a_write_that_fails_leaves_nothing(spark: Any) -> None:
             work.save(frame, topic="out")
         with pytest.raises(Exception, match=r"(?s)SettingsError.*overwrite.*append"):
             frame.write.format("meshq").options(url=work.url, topic="out").mode("overwrite").save()
+        with pytest.raises(Exception, match=r"(?s)UNSUPPORTED_DATA_SOURCE_SAVE_MODE.*\"Append\" or \"Overwrite\""):
+            frame.write.format("meshq").options(url=work.url, topic="out").save()
         with pytest.raises(Exception, match=r"(?s)did you mean 'topic'"):
             work.save(spark.range(1).selectExpr("'a' as value", "'b' as topics"))
         assert work.client.stages() == work.client.sinks() == []

@@ -1,4 +1,4 @@
-"""The programs of the page about Spark run as they are printed."""
+"""The programs of the pages about Spark run as they are printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ def test_the_programs_of_the_page_run(spark: Any, tmp_path: Path, capsys: pytest
         assert sorted(work.bodies("large-orders")) == [str(number) for number in range(91, 100)]
         assert spark.table("copies").count() == 9
         spark.sql("drop table copies")
-    assert "9 rows in 1 batches" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "9 rows in 1 batches" in said and "3 of the large orders" in said
+    assert (
+        "has the queue 'orders': no consumer takes from it" in said
+        and "2 events were seen by Spark, and shipped" in said
+    )
 
 
 def test_the_programs_of_the_tutorial_run_one_after_the_other(

@@ -43,19 +43,22 @@ def holes_between(client: Client, queue: str, lo: int, hi: int, pages: float = m
     return client._call(trio_client.holes_between, client._inner, queue, lo, hi, pages)
 
 
-def receive_run(reader: Consumer, timeout: float | None) -> RunPart | None:
-    """Receive all messages of the next run that are here; None at the timeout, or at the end: see ``at_end``.
+def receive_runs(reader: Consumer, timeout: float | None) -> list[RunPart]:
+    """Receive all messages that are here, in runs; none at the timeout, or at the end: see ``at_end``.
 
     Raises:
         MeshqError: as ``reader.receive``.
     """
+    parts: list[RunPart] = []
     with reader._arrived:
         if (reader._busy or not reader._ready()) and not reader._wait(timeout):
-            return None
-        run, start = reader._run, reader._position
-        assert run is not None
-        reader._hand_over(run, run.rows)
-        return RunPart(run, start, run.rows)
+            return parts
+        while reader._ready():
+            run, start = reader._run, reader._position
+            assert run is not None
+            reader._hand_over(run, run.rows)
+            parts.append(RunPart(run, start, run.rows))
+    return parts
 
 
 def at_end(reader: Consumer) -> bool:

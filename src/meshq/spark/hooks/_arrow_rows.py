@@ -49,14 +49,19 @@ def by_reference(body: bytes) -> Any:
 
 
 class _Rows:
-    """The rows of a part of a run, column by column; nothing is decoded that no column asks for."""
+    """The rows of a part of a run; nothing is decoded that no column asks for."""
 
-    def __init__(self, part: RunPart, facts: PartitionFacts) -> None:
+    def __init__(self, part: RunPart) -> None:
         self.run: DeliveredRun = part.run
         self.start, self.end = part.start, part.end
         self.count: int = part.end - part.start
-        self.facts: PartitionFacts = facts
         self._properties: list[dict[str, PropertyValue]] | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of the bodies, about."""
+        large, run = self.run.large, self.run.view.run
+        return len(run.body) * self.count // run.rows if large is None else large.size
 
     def messages(self) -> list[ReceivedMessage]:
         """Return the messages, for columns that are rarely asked for."""
@@ -68,18 +73,14 @@ class _Rows:
             self._properties = [message.properties for message in self.messages()]
         return self._properties
 
-    def same(self, value: Any, kind: Any) -> Any:
-        """A column with one value."""
-        return pa.repeat(pa.scalar(value, kind), self.count)
-
-    def values(self) -> Any:
+    def values(self, facts: PartitionFacts) -> Any:
         """The bodies: one buffer where nothing stands between them, and no Python object a row."""
         view = self.run.view
         large = self.run.large
         if large is not None:
             if large.size > limits.MESSAGE_BYTES_MAX:
-                header, facts = self.run.header, self.facts
-                text = f"the body of message {header.sequence} of {facts.queue}@{facts.node} has {large.size} bytes"
+                sequence = self.run.header.sequence
+                text = f"the body of message {sequence} of {facts.queue}@{facts.node} has {large.size} bytes"
                 raise SettingsError(
                     "value", None, f"bodies of at most {limits.MESSAGE_BYTES_MAX} bytes", shown=f"<{text}>"
                 )
@@ -97,104 +98,157 @@ class _Rows:
         """Whether any of these messages has properties."""
         return self.run.view.has_properties(self.start, self.end)
 
-    def keys(self) -> Any:
-        """The keys."""
-        if not self.has_properties():
-            return pa.nulls(self.count, pa.binary())
-        return pa.array([key_bytes(properties) for properties in self.properties()], pa.binary())
+    def has_headers(self) -> bool:
+        """Whether any of these messages has optional headers, or a duplicate id."""
+        return self.run.view.has_headers(self.start, self.end)
 
-    def offsets(self) -> Any:
+    def priority(self) -> int | None:
+        """The priority of these messages; None: they have several."""
+        return self.run.view.common_priority(self.start, self.end)
+
+    def sequences(self) -> range:
         """The sequences."""
         header = self.run.header
         first = header.sequence + self.start * header.step
-        numbers = array("q", range(first, first + self.count * header.step, header.step))
+        return range(first, first + self.count * header.step, header.step)
+
+
+class _Block:
+    """The rows of a record batch, column by column."""
+
+    def __init__(self, parts: list[_Rows], facts: PartitionFacts) -> None:
+        self.parts: list[_Rows] = parts
+        self.count: int = sum(part.count for part in parts)
+        self.facts: PartitionFacts = facts
+
+    def same(self, value: Any, kind: Any) -> Any:
+        """A column with one value."""
+        return pa.repeat(pa.scalar(value, kind), self.count)
+
+    def of_runs(self, read: Callable[[_Rows], int], kind: Any) -> Any:
+        """A column of numbers that are the same in a run."""
+        values = [read(part) for part in self.parts]
+        if len(set(values)) == 1:
+            return self.same(values[0], pa.int64()).cast(kind)
+        numbers = array("q")
+        for part, value in zip(self.parts, values, strict=True):
+            numbers += array("q", (value,)) * part.count
+        return self._numbers(numbers).cast(kind)
+
+    def _numbers(self, numbers: array[int]) -> Any:
         return pa.Array.from_buffers(pa.int64(), self.count, [None, pa.py_buffer(numbers)])
 
-    def times(self, kind: Any) -> Any:
-        """When the messages came to their first broker, or were sent where that is not known."""
-        stamp = self.run.header.arrival or self.run.stamp_ms
-        return self.same(stamp * 1_000, pa.int64()).cast(kind)
+    def values(self) -> Any:
+        """The bodies."""
+        arrays = [part.values(self.facts) for part in self.parts]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
-    def headers(self, kind: Any) -> Any:
-        """The properties as headers."""
-        return pa.array(
-            [
-                [{"key": name, "value": as_bytes(value)} for name, value in shown_without_key(properties)]
-                for properties in self.properties()
-            ],
-            kind,
-        )
+    def keys(self) -> Any:
+        """The keys."""
+        return self.of_properties(key_bytes, pa.binary(), None)
 
-    def texts(self, kind: Any) -> Any:
-        """The properties as texts."""
-        return pa.array(
-            [[(name, as_text(value)) for name, value in shown_without_key(one)] for one in self.properties()], kind
-        )
+    def offsets(self) -> Any:
+        """The sequences."""
+        numbers = array("q")
+        for part in self.parts:
+            numbers.extend(part.sequences())
+        return self._numbers(numbers)
+
+    def of_properties(self, read: Callable[[dict[str, PropertyValue]], object], kind: Any, empty: object) -> Any:
+        """A column that is read from the properties of each message; ``empty``: its value where there are none."""
+        found: list[object] = []
+        for part in self.parts:
+            found += map(read, part.properties()) if part.has_properties() else [empty] * part.count
+        return pa.array(found, kind)
 
     def expirations(self, kind: Any) -> Any:
         """When the messages expire."""
-        times = [message.expiration for message in self.messages()]
-        return pa.array([None if time is None else round(time * 1_000_000) for time in times], pa.int64()).cast(kind)
+        return self.of_headers(self._micros, pa.int64()).cast(kind)
+
+    @staticmethod
+    def _micros(message: ReceivedMessage) -> int | None:
+        time = message.expiration
+        return None if time is None else round(time * 1_000_000)
+
+    def of_headers(self, read: Callable[[ReceivedMessage], object], kind: Any) -> Any:
+        """A column that is read from the optional headers of each message, and NULL where there are none."""
+        found: list[object] = []
+        for part in self.parts:
+            found += map(read, part.messages()) if part.has_headers() else [None] * part.count
+        return pa.array(found, kind)
+
+    def priorities(self, kind: Any) -> Any:
+        """The priorities."""
+        known = {part.priority() for part in self.parts}
+        if len(known) == 1 and None not in known:
+            return self.same(known.pop(), kind)
+        return self.each(lambda message: message.priority, kind)
 
     def each(self, read: Callable[[ReceivedMessage], object], kind: Any) -> Any:
         """A column that is read message by message."""
-        return pa.array([read(message) for message in self.messages()], kind)
+        return pa.array([read(message) for part in self.parts for message in part.messages()], kind)
+
+
+def _headers(properties: dict[str, PropertyValue]) -> list[dict[str, object]]:
+    return [{"key": name, "value": as_bytes(value)} for name, value in shown_without_key(properties)]
+
+
+def _texts(properties: dict[str, PropertyValue]) -> list[tuple[str, object]]:
+    return [(name, as_text(value)) for name, value in shown_without_key(properties)]
+
+
+def _micros(rows: _Rows) -> int:
+    """When the messages came to their first broker, or were sent where that is not known."""
+    return (rows.run.header.arrival or rows.run.stamp_ms) * 1_000
 
 
 #: The columns: from the rows and the type that Spark wants.
-_COLUMNS: Final[dict[str, Callable[[_Rows, Any], Any]]] = {
+_COLUMNS: Final[dict[str, Callable[[_Block, Any], Any]]] = {
     "key": lambda rows, kind: rows.keys(),
     "value": lambda rows, kind: rows.values(),
     "topic": lambda rows, kind: rows.same(rows.facts.queue, kind),
     "partition": lambda rows, kind: rows.same(rows.facts.ordinal, kind),
     "offset": lambda rows, kind: rows.offsets(),
-    "timestamp": lambda rows, kind: rows.times(kind),
-    "headers": lambda rows, kind: rows.headers(kind),
+    "timestamp": lambda rows, kind: rows.of_runs(_micros, kind),
+    "headers": lambda rows, kind: rows.of_properties(_headers, kind, ()),
     "node": lambda rows, kind: rows.same(rows.facts.node, kind),
     "message_id": lambda rows, kind: rows.each(lambda message: str(message.message_id), kind),
     "delivery_count": lambda rows, kind: rows.same(0, kind),
-    "priority": lambda rows, kind: rows.each(lambda message: message.priority, kind),
+    "priority": lambda rows, kind: rows.priorities(kind),
     "expiration": lambda rows, kind: rows.expirations(kind),
-    "correlation_id": lambda rows, kind: rows.each(lambda message: message.correlation_id, kind),
-    "reply_to": lambda rows, kind: rows.each(lambda message: message.reply_to, kind),
-    "content_type": lambda rows, kind: rows.each(lambda message: message.content_type, kind),
-    "duplicate_id": lambda rows, kind: rows.each(lambda message: message.duplicate_id, kind),
-    "group_id": lambda rows, kind: rows.each(lambda message: message.group, kind),
-    "durable": lambda rows, kind: rows.same(rows.run.durable, kind),
-    "properties": lambda rows, kind: rows.texts(kind),
+    "correlation_id": lambda rows, kind: rows.of_headers(lambda message: message.correlation_id, kind),
+    "reply_to": lambda rows, kind: rows.of_headers(lambda message: message.reply_to, kind),
+    "content_type": lambda rows, kind: rows.of_headers(lambda message: message.content_type, kind),
+    "duplicate_id": lambda rows, kind: rows.of_headers(lambda message: message.duplicate_id, kind),
+    "group_id": lambda rows, kind: rows.of_headers(lambda message: message.group, kind),
+    "durable": lambda rows, kind: rows.of_runs(lambda one: int(one.run.durable), kind),
+    "properties": lambda rows, kind: rows.of_properties(_texts, kind, ()),
 }
 
 
 class BatchBuilder:
-    """Gathers runs into record batches of a schema."""
+    """Gathers runs into record batches of a schema; the columns are made for a whole batch at once."""
 
     def __init__(self, schema: Any, facts: PartitionFacts) -> None:
         self._schema = schema
         self._facts = facts
         self._makers = [(_COLUMNS[field.name], field.type) for field in schema]
-        # Batches that are joined into one; a large body is one of its own, since to join is to copy.
-        self._parts: list[list[Any]] = []
+        # What becomes one batch each; a large body is one of its own, since to join is to copy.
+        self._parts: list[list[_Rows]] = []
         self._joining = False
         self._rows = self._bytes = 0
 
     def add(self, part: RunPart) -> None:
         """Add messages."""
-        rows = _Rows(part, self._facts)
-        if not self._makers:
-            # A count asks for no column.
-            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * rows.count, pa.struct([])))
-        else:
-            arrays = [make(rows, kind) for make, kind in self._makers]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        rows = _Rows(part)
         joins = rows.run.large is None
         if joins and self._joining:
-            self._parts[-1].append(batch)
+            self._parts[-1].append(rows)
         else:
-            self._parts.append([batch])
+            self._parts.append([rows])
         self._joining = joins
         self._rows += rows.count
-        large, run = part.run.large, part.run.view.run
-        self._bytes += len(run.body) * rows.count // run.rows if large is None else large.size
+        self._bytes += rows.size
 
     @property
     def full(self) -> bool:
@@ -202,14 +256,21 @@ class BatchBuilder:
         return self._rows >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES
 
     def take(self) -> Iterator[Any]:
-        """The gathered rows, in order, in as few batches as large bodies allow; nothing if there are none."""
+        """The gathered rows, in order, in as few batches as large bodies allow; nothing if there are none.
+
+        Raises:
+            SettingsError: a body is too large; names its message and the limit.
+        """
         parts, self._parts, self._joining = self._parts, [], False
         self._rows = self._bytes = 0
         for one in parts:
-            if len(one) == 1:
-                yield one[0]
+            block = _Block(one, self._facts)
+            if self._makers:
+                arrays = [make(block, kind) for make, kind in self._makers]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             else:
-                yield from pa.Table.from_batches(one).combine_chunks().to_batches()
+                # A count asks for no column.
+                yield pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), block.count, [None]))
 
 
 class OutgoingRow(NamedTuple):
@@ -264,7 +325,7 @@ class RowReader:
             return None
         _, offsets, data = column.buffers()
         whole = memoryview(offsets).cast("i")[column.offset : column.offset + len(column) + 1]
-        if max(map(int.__sub__, whole[1:], whole[:-1])) > limits.MESSAGE_BYTES_MAX:
+        if whole[-1] - whole[0] > limits.MESSAGE_BYTES_MAX < max(map(int.__sub__, whole[1:], whole[:-1])):
             # Whoever reads it alone can say which row it is.
             return None
         self._row += len(column)

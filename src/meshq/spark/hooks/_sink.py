@@ -118,7 +118,7 @@ class PartWriter:
         self, brokers: Brokers, part: tuple[str, int, int], reader: RowReader, batches: Iterable[Any]
     ) -> PartWritten:
         prefix = "-".join(map(str, part))
-        addresses = brokers.addresses()
+        addresses = brokers.addresses_in_time()
         node = node_of_sink(part[0], dict.fromkeys(addresses, ()))
         sender = Sender(prefix)
         with brokers.reached(addresses[node], "the address to send to") as client:
@@ -134,7 +134,7 @@ class PartWriter:
         """
         until = time.monotonic() + self._access.reach_s
         while True:
-            addresses = brokers.addresses()
+            addresses = brokers.addresses_in_time()
             links = brokers.links()
             if away := sorted(addresses.keys() - links.keys()):
                 if time.monotonic() >= until:
@@ -186,7 +186,7 @@ class PartWriter:
         until = time.monotonic() + self._access.reach_s
         with Brokers(self._access) as brokers:
             while True:
-                addresses = brokers.addresses()
+                addresses = brokers.addresses_in_time()
                 if alone:
                     check_alone(addresses)
                 address = addresses.get(node, NodeAddress(node, ()))

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from meshq.blocking import Client, Consumer
-from meshq.blocking.connector import RunPart, at_end, holes_between, range_reader, receive_run
+from meshq.blocking.connector import RunPart, at_end, holes_between, range_reader, receive_runs
 from meshq.errors import (
     CallTimeoutError,
     ConnectionBrokenError,
@@ -105,8 +105,8 @@ class TaskReader:
     def _parts(self, client: Client, task: ReadTask, at: int) -> Iterator[Any]:
         queue = task.facts.queue
         with range_reader(client, queue, at, task.hi, cursor=task.cursor, fence=task.fence) as reader:
-            while (part := _next_part(reader, task.key, self._access.answer_s)) is not None:
-                yield part
+            while parts := _next_parts(reader, task.key, self._access.answer_s):
+                yield from parts
 
     def _check(self, client: Client, task: ReadTask) -> None:
         for lost in losses_among(holes_between(client, task.facts.queue, task.lo, task.hi)):
@@ -116,17 +116,17 @@ class TaskReader:
             _log.warning("%s", error)
 
 
-def _next_part(reader: Consumer, key: str, timeout_s: float) -> RunPart | None:
-    """Receive the next run of a range; None at its end.
+def _next_parts(reader: Consumer, key: str, timeout_s: float) -> list[RunPart]:
+    """Receive the next runs of a range; none at its end.
 
     Raises:
         CallTimeoutError: nothing came in time.
     """
-    part = receive_run(reader, timeout_s)
-    if part is None and not at_end(reader):
+    parts = receive_runs(reader, timeout_s)
+    if not parts and not at_end(reader):
         text = f"no message of {key} came within readTimeout ({timeout_s:g} s)"
         raise CallTimeoutError(text, outcome="not_done") from TimeoutError(text)
-    return part
+    return parts
 
 
 class BatchReader(DataSourceReader):
@@ -171,8 +171,8 @@ class BatchReader(DataSourceReader):
         if lo >= hi:
             return (hi, hi)
         with range_reader(link.client, queue, lo, hi) as reader:
-            part = _next_part(reader, key_of(queue, link.node), self._access.answer_s)
-        return (hi, hi) if part is None else (part.run.header.sequence + part.start * part.run.header.step, hi)
+            parts = _next_parts(reader, key_of(queue, link.node), self._access.answer_s)
+        return (parts[0].run.header.sequence + parts[0].start * parts[0].run.header.step, hi) if parts else (hi, hi)
 
     def read(self, partition: ReadTask | InputPartition) -> Iterator[Any]:
         """The rows of one task, as record batches."""
@@ -282,7 +282,7 @@ class StreamReader(DataSourceStreamReader, available_now()):  # type: ignore[mis
                     facts=PartitionFacts(queue, last.places[one.key].ordinal, node),
                     lo=one.lo,
                     hi=one.hi,
-                    address=owned.address,
+                    address=owned.link.address,
                     cursor=self._stream.cursor,
                     fence=owned.cursor.fence,
                 )
