@@ -296,7 +296,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     async def _enroll(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm) -> None:
         """Let a replica count once this node knows durably who votes when one of the two is lost."""
-        done = await votes.enroll(feeder.wanted.node_name)
+        done = await votes.enroll(feeder.wanted)
         if done and self.term is term and self.feeder is None:
             # It was dropped meanwhile, and the memory says that it counts.
             await votes.leave_out()

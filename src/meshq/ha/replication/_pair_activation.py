@@ -245,7 +245,9 @@ class ReplicationActivation(ReplicationPart, Activation):
         """Whether the others say that this node may serve alone, or its replica has said that it waits."""
         if not self._asks_votes:
             return True
-        names = {one.name for one in waiting if one.node_id == self._acting.node_id}
+        # What a node of that name says in another life may be the word of another machine.
+        known = [one for one in waiting if self._standing.replica in ("", one.instance.hex())]
+        names = {one.name for one in known if one.node_id == self._acting.node_id}
         if names.issuperset(set(self._standing.members) - {self._control.name}):
             return True
         await trio.lowlevel.checkpoint()

@@ -16,6 +16,7 @@ from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.votes import Count, Poll, Pollster, Voters
 from meshq.notifications import VoteHeld
+from meshq.wire import Replicate
 
 #: Seconds between two looks at the nodes of the cluster, and those after which all of them are asked who they are.
 LOOK_S: Final = 1.0
@@ -123,20 +124,21 @@ class PairVotes:
 
     # -- of a node that serves
 
-    async def enroll(self, name: str) -> bool:
+    async def enroll(self, wanted: Replicate) -> bool:
         """Note durably that a replica has all that is confirmed from now on, and who votes about the next change.
 
         Checkpoint: always.
         Cancellation: noted or not.
         """
         found = await self._pollster.who(self._reach.lives)
-        names = (self._control.name, name)
+        names = (self._control.name, wanted.node_name)
 
         def enrolled(before: Standing) -> Standing:
             voters = Voters(before.voters).next(found.voters)
             # Behind votes that were given already, of which an older copy of the directory does not know, none is won.
             number = max(before.number, found.number) + 1
-            return attrs.evolve(before, number=number, members=names, voters=voters, later=())
+            about = {"members": names, "replica": wanted.instance.hex()}
+            return attrs.evolve(before, number=number, voters=voters, later=(), **about)
 
         return await self._change(enrolled)
 

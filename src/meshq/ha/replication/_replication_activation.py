@@ -353,6 +353,7 @@ class ReplicationPart:
             as_backup=False,
             claimed=False,
             members=(self._control.name,),
+            replica="",
             number=self._standing.number + 1,
             later=(),
         )
