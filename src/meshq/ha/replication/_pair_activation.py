@@ -21,7 +21,7 @@ from meshq.ha.replication._replication_activation import ReplicationPart
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start, unasked
 from meshq.ha.replication.meeting._standpoints import CLAIMED, standpoint, standpoint_of
-from meshq.ha.votes import Poll, Pollster, elected
+from meshq.ha.votes import Poll, Pollster, Voters, elected
 from meshq.wire import Log, Replicate
 
 #: Seconds for which the voters are told of a claim before clients are served; those that are not there hold up nobody.
@@ -62,8 +62,10 @@ class ReplicationActivation(ReplicationPart, Activation):
     async def wait(self) -> ActiveTerm:
         """Wait until this node may serve."""
         if self._standing.claimed:
+            # Those are told with whom the other node could win a vote.
+            voters = self._votes.voters
             self._standing = self._standing.unclaimed
-            told = self._tell()
+            told = self._tell(voters)
             with trio.move_on_after(TOLD_S):
                 await told.wait()
             return await self._take("started")
@@ -128,12 +130,12 @@ class ReplicationActivation(ReplicationPart, Activation):
         before = self._standing
         return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
 
-    def _tell(self) -> trio.Event:
-        """Tell the voters in the background that this node takes the role; return an event, set once they know."""
+    def _tell(self, voters: Voters) -> trio.Event:
+        """Tell voters in the background that this node takes the role; return an event, set once they know."""
         acting, told = self._acting, trio.Event()
         # Also before the term begins.
         acting.claiming = True
-        voters, number = self._votes.voters, self._standing.number + 1
+        number = self._standing.number + 1
         self._nursery.start_soon(
             self._votes.tell, number, voters, lambda: acting.claiming or acting.term is not None, told
         )
@@ -146,7 +148,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         if end.reason != "crash":
             # It has said itself that it goes: others only have to know.
             if self._votes.decide:
-                self._tell()
+                self._tell(self._votes.voters)
             return True
         # A node that had a pause may have been dropped meanwhile.
         paused_s = self._pauses.longest_s

@@ -137,8 +137,8 @@ class PairVotes:
             voters = Voters(before.voters).next(found.voters)
             # Behind votes that were given already, of which an older copy of the directory does not know, none is won.
             number = max(before.number, found.number) + 1
-            about = {"members": names, "replica": wanted.instance.hex()}
-            return attrs.evolve(before, number=number, voters=voters, later=(), **about)
+            replica = wanted.instance.hex()
+            return attrs.evolve(before, number=number, members=names, replica=replica, voters=voters, later=())
 
         return await self._change(enrolled)
 
