@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import attrs
+import pytest
 import trio
 
 from meshq import MajorityVote
 from meshq.ha.replication._pair_votes import PairVotes
+from meshq.ha.replication._replicator_machine import ReplicationBounds
 from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.votes._polling import KnownVoters
 from meshq.wire import Replicate
 
@@ -74,3 +77,39 @@ async def test_a_node_that_was_claimed_knows_no_voters_of_before() -> None:
     assert await node.votes.enroll(WANTED)
     assert node.standing.voters == (voter(3, "e"),)
     assert node.standing.number > 1000
+
+
+class Follows:
+    """A replica that is in sync."""
+
+    def __init__(self) -> None:
+        self.wanted = WANTED
+        self.ended = False
+        self.said: list[Any] = []
+
+    def end(self, reason: str) -> None:
+        """Note the end."""
+        self.ended = True
+
+    def say_voters(self, time: int, voters: tuple[str, ...]) -> None:
+        """Note what is said."""
+        self.said.append(voters)
+        self.ended = True
+
+
+async def test_the_number_is_above_that_of_voters_who_are_not_found_by_the_cluster_yet() -> None:
+    others = Others(voter(1, "c"), number=10)
+    others.lives = ()
+    node = Node(others, Standing(number=4, voters=(voter(1, "c"),)))
+    assert await node.votes.enroll(WANTED)
+    assert (node.standing.number, node.standing.voters, others.asked) == (11, (voter(1, "c"),), ["tcp://c:1"])
+
+
+@pytest.mark.parametrize(("number", "dropped"), [(3, False), (4, False), (5, True)])
+async def test_a_replica_is_enrolled_again_where_voters_have_voted_for_later_changes(
+    number: int, dropped: bool
+) -> None:
+    node = Node(Others(voter(1, "c"), number=number), Standing(number=4))
+    feeder: Any = Follows()
+    await node.votes.look(feeder, ReplicationTerm(1, ReplicationBounds(sync_s=1, slow_s=1)))
+    assert (feeder.said == [], node.stored == []) == (dropped, dropped)

@@ -15,6 +15,7 @@ from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.votes import Count, Poll, Pollster, Voters
+from meshq.ha.votes._count_machine import url_of
 from meshq.notifications import VoteHeld
 from meshq.wire import Replicate
 
@@ -130,11 +131,14 @@ class PairVotes:
         Checkpoint: always.
         Cancellation: noted or not.
         """
-        found = await self._pollster.who(self._reach.lives)
+        lives = self._reach.lives
+        # Also before the node knows the cluster its voters are asked, because of the number.
+        found = await self._pollster.who(dict.fromkeys((*lives, *self.voters.urls)))
+        there = tuple(one for one in found.voters if url_of(one) in lives)
         names = (self._control.name, wanted.node_name)
 
         def enrolled(before: Standing) -> Standing:
-            voters = Voters(before.voters).next(found.voters)
+            voters = Voters(before.voters).next(there)
             # Behind votes that were given already, of which an older copy of the directory does not know, none is won.
             number = max(before.number, found.number) + 1
             replica = wanted.instance.hex()
@@ -155,6 +159,8 @@ class PairVotes:
     async def look(self, feeder: Feeder, term: ReplicationTerm) -> None:
         """Tell the replica of other voters, as they come and go, as long as it follows.
 
+        It is dropped if voters have voted for later changes than this pair knows of.
+
         Checkpoint: always.
         Cancellation: nothing more is told.
         """
@@ -166,7 +172,12 @@ class PairVotes:
             if not lives or (lives == looked and now < again):
                 continue
             looked, again = lives, now + ASK_S
-            found = Voters(self._standing().voters).next((await self._pollster.who(lives)).voters)
+            known = await self._pollster.who(lives)
+            if known.number > self._standing().number:
+                # Neither node would win a vote: the replica comes again, with a number above.
+                feeder.end("left")
+                return
+            found = Voters(self._standing().voters).next(known.voters)
             if found == self._standing().voters or feeder.ended:
                 continue
             names = (self._control.name, feeder.wanted.node_name)

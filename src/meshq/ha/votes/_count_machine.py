@@ -44,6 +44,11 @@ class Voters:
         """The sets of voters in each of which a vote has to be won."""
         return tuple(one for one in (self.now, self.later) if one)
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of all of them."""
+        return tuple(dict.fromkeys(url_of(one) for each in self.sets for one in each))
+
     def next(self, found: Sequence[str]) -> tuple[str, ...]:
         """Return the voters that take the place of the present ones; these, where fewer than a majority was found.
 
