@@ -66,7 +66,7 @@ class Node:
 
 async def test_a_replica_that_comes_again_is_enrolled_among_voters_that_have_lost_their_files() -> None:
     node = Node(Others(voter(9, "c"), voter(2, "d")), Standing(number=4, voters=(voter(1, "c"), voter(2, "d"))))
-    assert await node.votes.enroll(WANTED)
+    assert await node.votes.enroll(WANTED, lambda: True)
     assert node.standing.voters == (voter(2, "d"), voter(9, "c"))
     assert (node.standing.number, node.standing.members, node.standing.replica) == (5, ("a", "b"), "69" * 16)
 
@@ -74,7 +74,7 @@ async def test_a_replica_that_comes_again_is_enrolled_among_voters_that_have_los
 async def test_a_node_that_was_claimed_knows_no_voters_of_before() -> None:
     before = Standing(number=4, voters=(voter(1, "c"), voter(2, "d")), later=(voter(1, "c"),))
     node = Node(Others(voter(3, "e")), attrs.evolve(before, claimed=True).unclaimed)
-    assert await node.votes.enroll(WANTED)
+    assert await node.votes.enroll(WANTED, lambda: True)
     assert node.standing.voters == (voter(3, "e"),)
     assert node.standing.number > 1000
 
@@ -101,7 +101,7 @@ async def test_the_number_is_above_that_of_voters_who_are_not_found_by_the_clust
     others = Others(voter(1, "c"), number=10)
     others.lives = ()
     node = Node(others, Standing(number=4, voters=(voter(1, "c"),)))
-    assert await node.votes.enroll(WANTED)
+    assert await node.votes.enroll(WANTED, lambda: True)
     assert (node.standing.number, node.standing.voters, others.asked) == (11, (voter(1, "c"),), ["tcp://c:1"])
 
 
@@ -113,3 +113,15 @@ async def test_a_replica_is_enrolled_again_where_voters_have_voted_for_later_cha
     feeder: Any = Follows()
     await node.votes.look(feeder, ReplicationTerm(1, ReplicationBounds(sync_s=1, slow_s=1)))
     assert (feeder.said == [], node.stored == []) == (dropped, dropped)
+
+
+async def test_a_replica_that_was_lost_meanwhile_is_not_enrolled_and_leaves_a_later_one_in() -> None:
+    node = Node(Others(voter(1, "c")), Standing(number=4, members=("a",)))
+    assert not await node.votes.enroll(WANTED, lambda: False)
+    assert node.standing == Standing(number=4, members=("a",))
+    first = await node.votes.enroll(WANTED, lambda: True)
+    later = await node.votes.enroll(WANTED, lambda: True)
+    assert await node.votes.leave_out(first)
+    assert (node.standing.number, node.standing.members) == (later, ("a", "b"))
+    assert await node.votes.leave_out(later)
+    assert (node.standing.number, node.standing.members) == (later + 1, ("a",))

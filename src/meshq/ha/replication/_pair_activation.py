@@ -81,7 +81,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         while True:
             found, reason = await self._round()
             if reason:
-                return await self._take(reason)
+                return await self._take_later(reason)
             pause = self._rules.retry_interval if found else min(pause * 2, self._rules.max_retry_interval)
             await trio.sleep(pause)
 
@@ -129,6 +129,16 @@ class ReplicationActivation(ReplicationPart, Activation):
         """Begin a term of the next epoch."""
         before = self._standing
         return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
+
+    async def _take_later(self, reason: str) -> ActiveTerm:
+        """Begin a term once the disk takes it: a vote that was won for it stays given, and nobody else has the role."""
+        while True:
+            try:
+                return await self._take(reason)
+            except OSError as error:
+                self._complain(error)
+                self._show()
+            await trio.sleep(self._rules.retry_interval)
 
     def _tell(self, voters: Voters) -> trio.Event:
         """Tell voters in the background that this node takes the role; return an event, set once they know."""

@@ -125,36 +125,47 @@ class PairVotes:
 
     # -- of a node that serves
 
-    async def enroll(self, wanted: Replicate) -> bool:
+    async def enroll(self, wanted: Replicate, lasts: Callable[[], bool]) -> int:
         """Note durably that a replica has all that is confirmed from now on, and who votes about the next change.
+
+        Return the number of the change; 0: it could not be noted, or the replica does not last.
 
         Checkpoint: always.
         Cancellation: noted or not.
         """
-        lives = self._reach.lives
+        made, lives = list[int](), self._reach.lives
         # Also before the node knows the cluster its voters are asked, because of the number.
         found = await self._pollster.who(dict.fromkeys((*lives, *self.voters.urls)))
         there = tuple(one for one in found.voters if url_of(one) in lives)
         names = (self._control.name, wanted.node_name)
 
         def enrolled(before: Standing) -> Standing:
+            if not lasts():
+                return before
             voters = Voters(before.voters).next(there)
             # Behind votes that were given already, of which an older copy of the directory does not know, none is won.
-            number = max(before.number, found.number) + 1
+            made.append(number := max(before.number, found.number) + 1)
             replica = wanted.instance.hex()
             return attrs.evolve(before, number=number, members=names, replica=replica, voters=voters, later=())
 
-        return await self._change(enrolled)
+        return made[0] if await self._change(enrolled) and made else 0
 
-    async def leave_out(self) -> bool:
-        """Note durably that no other node has all that is confirmed.
+    async def leave_out(self, only: int = 0) -> bool:
+        """Note durably that no other node has all that is confirmed; return whether that could be done.
+
+        ``only``: the number of the change that this is for; a later one stays.
 
         Checkpoint: always.
         Cancellation: noted or not.
         """
         self._show("")
-        alone = (self._control.name,)
-        return await self._change(lambda one: attrs.evolve(one, number=one.number + 1, members=alone, later=()))
+
+        def left(one: Standing) -> Standing:
+            if only not in (0, one.number):
+                return one
+            return attrs.evolve(one, number=one.number + 1, members=(self._control.name,), later=())
+
+        return await self._change(left)
 
     async def look(self, feeder: Feeder, term: ReplicationTerm) -> None:
         """Tell the replica of other voters, as they come and go, as long as it follows.

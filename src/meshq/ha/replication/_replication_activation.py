@@ -344,7 +344,7 @@ class ReplicationPart:
 
     async def _begin(self, epoch: int, activation: int, reason: str, node_id: bytes | None = None) -> ActiveTerm:
         """Begin a term: the epoch is remembered before anything is served."""
-        self._standing = standing = attrs.evolve(
+        standing = attrs.evolve(
             self._standing,
             epoch=epoch,
             activation=activation,
@@ -360,8 +360,9 @@ class ReplicationPart:
         # From here on a pause takes nothing back: whoever asks hears that the role is being taken.
         self._follower = None
         self._acting.claiming = True
-        await self._env.threads.run(self._directory.remember, standing, pool=POOL)
-        self._acting.standing = standing
+        async with self._remembering:
+            await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+            self._standing = self._acting.standing = standing
         term = self._acting.begin(standing)
         self._life.on("take")
         self._show(reason)
