@@ -244,8 +244,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     def _waiting(self) -> Log:
         standing = self.standing
         flags = ACTED * standing.acted | IN_SYNC * standing.in_sync | PRIMARY * self._rules.primary
-        counters = {"epoch": standing.epoch, "activation": standing.activation}
-        return Log(kind="waiting", flags=flags, **counters, **self._who())
+        epoch, activation = standing.epoch, standing.activation
+        return Log(kind="waiting", epoch=epoch, activation=activation, flags=flags, **self._who())
 
     def _busy(self) -> Log:
         """The answer of a node that is about to act, or is about to stop: no other node is to act."""
@@ -291,7 +291,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     async def _enroll(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm) -> None:
         """Let a replica count once this node knows durably who votes when one of the two is lost."""
-        done = await votes.enroll(feeder.wanted, lambda: self.feeder is feeder and self.term is term and not feeder.ended)
+        done = await votes.enroll(feeder.wanted, lambda: self.feeder is feeder and not feeder.ended)
         if self.feeder is feeder and self.term is term and not feeder.ended:
             if done:
                 self._count(feeder)
@@ -446,7 +446,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     async def _note_left(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
         """Drop a replica that takes over no more once the disk says so; until then nothing is confirmed."""
         # After a vote that was won none is asked for again: if that were lost, the other one could win.
-        while self._lasts(feeder, term) and not await votes.leave_out():
+        while self._lasts(feeder, term) and not await votes.leave_out():  # noqa: ASYNC110 - a disk says nothing
             await trio.sleep(votes.wait_s)
         if self._lasts(feeder, term):
             self._drop(reason)

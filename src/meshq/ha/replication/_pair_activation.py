@@ -61,6 +61,9 @@ class ReplicationActivation(ReplicationPart, Activation):
 
     async def wait(self) -> ActiveTerm:
         """Wait until this node may serve."""
+        async with self._remembering:
+            # What a disk is still to store of the term before comes first.
+            pass
         if self._standing.claimed:
             # Those are told with whom the other node could win a vote.
             voters = self._votes.voters

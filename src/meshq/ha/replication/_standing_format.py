@@ -66,7 +66,8 @@ def forgotten(standing: Standing, epoch: int) -> Standing:
     """
     if not epoch:
         return standing
-    return attrs.evolve(standing, named=max(standing.named, epoch), activation=0, in_sync=False, members=())
+    named = max(standing.named, epoch)
+    return attrs.evolve(standing, named=named, activation=0, acted=False, in_sync=False, members=())
 
 
 def encode_standing(standing: Standing) -> bytes:
