@@ -134,7 +134,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
 
     async def _take_later(self, reason: str) -> ActiveTerm:
-        """Begin a term once the disk takes it: a vote that was won for it stays given, and nobody else has the role."""
+        """Begin a term once the disk takes it; a vote that was won for the term stays given meanwhile."""
         while True:
             try:
                 return await self._take(reason)
