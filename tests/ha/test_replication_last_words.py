@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -20,6 +22,7 @@ from meshq.ha.replication._node_directory import BodyFile, NodeDirectory
 from meshq.ha.replication._pair_activation import ReplicationActivation
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
+from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.replication.meeting._asking import QUESTION_S, Asker
 from meshq.ha.replication.meeting._standpoints import CLAIMED
@@ -87,6 +90,48 @@ async def test_a_replica_that_can_not_read_what_it_remembers_does_not_take_over(
             assert (second.state, second.ha.phase) == ("waiting", "searching")
         await trio.sleep(3)
         assert second.state == "waiting"
+
+
+async def test_a_replica_whose_disk_fails_once_as_it_reads_what_it_remembers_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with machines() as (ground, nursery):
+        first, second = await pair(ground, nursery)
+        real, failed = NodeDirectory.standing, list[int]()
+
+        def fails(self: NodeDirectory) -> Any:
+            if not failed:
+                failed.append(1)
+                raise OSError(5, "once")
+            return real(self)
+
+        monkeypatch.setattr(NodeDirectory, "standing", fails)
+        await ground.crash(first)
+        await second.ha.wait_for(phase="active", timeout=10)
+        assert failed
+
+
+async def test_a_change_of_a_term_is_not_written_over_what_the_node_remembers_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored: list[Standing] = []
+
+    async def remember(self: Any, standing: Standing) -> bool:
+        stored.append(standing)
+        return True
+
+    monkeypatch.setattr(ReplicationActivation, "_remember", remember)
+    part: Any = object.__new__(ReplicationActivation)
+    part._acting, part._remembering, part._standing = SimpleNamespace(term="one"), trio.Lock(), Standing()
+    assert await part._change(lambda one: attrs.evolve(one, number=1))
+    assert await part._change(lambda one: one)
+    async with trio.open_nursery() as nursery:
+        await part._remembering.acquire()
+        nursery.start_soon(part._change, lambda one: attrs.evolve(one, number=2))
+        await trio.testing.wait_all_tasks_blocked()
+        part._acting.term = None
+        part._remembering.release()
+    assert [one.number for one in stored] == [1]
 
 
 async def test_a_primary_that_asks_nobody_steps_back_when_the_one_that_took_over_asks_it() -> None:
@@ -256,6 +301,11 @@ async def test_a_role_is_handed_only_to_a_replica_that_was_told_that_it_is_in_sy
     term.noted = False
     feeder.leaving()
     assert (line.sent, term.yielded, term.leaving) == ([], False, True)
+    feeder, line, term = fed()
+    # It is lost while the disk takes it.
+    feeder.end("link")
+    feeder.leaving()
+    assert (line.sent, term.yielded, term.leaving) == (["dropped", "end"], False, True)
 
 
 async def test_a_feeder_that_has_ended_takes_no_news_of_the_next_one() -> None:

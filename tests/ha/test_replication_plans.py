@@ -331,7 +331,7 @@ def test_a_node_that_can_not_read_what_it_remembers_goes_by_less_than_it_knew() 
     standing = Standing(epoch=3, activation=7, acted=True, in_sync=True, partner="b", members=("a", "b"))
     assert forgotten(standing, 0) == standing
     after = forgotten(standing, 5)
-    assert (after.named, after.activation, after.in_sync, after.members) == (5, 0, False, ())
+    assert (after.named, after.activation, after.acted, after.in_sync, after.members) == (5, 0, False, False, ())
 
 
 # -- two nodes that meet

@@ -113,7 +113,7 @@ class Activation(ABC):
     async def leaves(self) -> None:
         """Prepare for the end of the term: the node is about to tell its links, because it stops or steps back.
 
-        The broker's ``stop_timeout`` is the time for this call.
+        The call is cancelled after the broker's ``stop_timeout``; what waits for a thread then is to go on elsewhere.
 
         Checkpoint: none, unless the policy has something to do then.
         Cancellation: the term ends all the same.

@@ -134,30 +134,48 @@ async def test_a_primary_that_is_started_again_asks_first_and_does_not_serve_bes
         assert serving(ground) == ["b"]
 
 
-async def test_a_primary_that_can_not_store_that_it_goes_on_alone_confirms_nothing_and_asks_again(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("stays", [False, True])
+async def test_a_primary_that_can_not_store_that_it_goes_on_alone_confirms_nothing_until_it_can(
+    monkeypatch: pytest.MonkeyPatch, stays: bool
 ) -> None:
-    async with voting_machines("cde") as (ground, nursery):
+    async with voting_machines("c") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK, vote_on_replication_failure=stays)
+        real, failed = NodeDirectory.remember, list[int]()
+
+        def remember(self: NodeDirectory, standing: Standing) -> None:
+            if standing.members == ("a",) and len(failed) < 8:
+                failed.append(standing.number)
+                raise OSError(28, "No space left on device")
+            real(self, standing)
+
+        monkeypatch.setattr(NodeDirectory, "remember", remember)
+        ground.part("b", "a", "c")
+        began = trio.current_time()
+        async with ground.talker("a", call_timeout=30) as client:
+            await client.send("q", Message(b"1"))
+        assert len(failed) == 8 and trio.current_time() - began > 8
+        # It has asked once, and has won: it gives nothing back, and its replica comes again once that is stored.
+        assert (first.state, first.ha.epoch, [one.granted for one in ground.votes["a"]]) == ("active", 1, [True])
+        assert second.ha.phase == "voting"
+        ground.network.heal()
+        await until_role(second, "in_sync")
+
+
+async def test_a_replica_that_has_won_takes_over_once_its_disk_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with voting_machines("c") as (ground, nursery):
         first, second = await ground.form(nursery, QUICK)
         real, failed = NodeDirectory.remember, list[int]()
 
         def remember(self: NodeDirectory, standing: Standing) -> None:
-            if standing.members == ("a",) and not failed:
+            if standing.members == ("b",) and len(failed) < 3:
                 failed.append(standing.number)
-                raise OSError(5, "once")
+                raise OSError(28, "No space left on device")
             real(self, standing)
 
         monkeypatch.setattr(NodeDirectory, "remember", remember)
-        ground.part("b", "a", "c", "d", "e")
-        async with ground.talker("a", call_timeout=20) as client:
-            with pytest.raises(MeshqError):
-                await client.send("q", Message(b"1"))
-        assert failed and ground.votes["a"][0].granted and first.ha.phase == "isolated"
-        await first.ha.wait_for(phase="active", timeout=60)
-        # In the next term it serves by another vote, which is on its disk.
-        assert (first.ha.epoch, second.ha.phase) == (2, "voting")
-        ground.network.heal()
-        await until_role(second, "in_sync")
+        await ground.crash(first)
+        await until_role(second, "active")
+        assert (len(failed), [one.granted for one in ground.votes["b"]]) == (3, [True])
 
 
 async def test_a_stop_that_can_not_be_stored_is_told_to_nobody_and_the_replica_asks_as_after_a_crash(
@@ -192,9 +210,10 @@ async def test_a_stop_is_on_the_disk_before_the_replica_hears_of_it_and_voters_h
         ground.network.heal()
         await trio.sleep(5)
         number = NodeDirectory(ground.disks["b"].mount(), "/data").standing().number
-        for name in "cde":
-            box = BoxFile(ground.disks[name].mount(), "/data", name).read()
-            assert box is not None and [(one.number, one.holder) for one in box.given.values()] == [(number, "b")]
+        boxes = [BoxFile(ground.disks[name].mount(), "/data", name).read() for name in "cde"]
+        known = [(one.number, one.holder) for box in boxes if box is not None for one in box.given.values()]
+        # More than half know it; the last one is not waited for.
+        assert len(known) > 1 and set(known) == {(number, "b")}
 
 
 async def test_voters_are_told_of_a_claim_and_the_other_node_is_not_elected_beside_it() -> None:

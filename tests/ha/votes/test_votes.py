@@ -194,3 +194,13 @@ def test_voters_are_forgotten_only_by_who_reaches_more_than_half_of_them() -> No
     assert Voters().next(names[:1]) == names[:1]
     moved = tuple(name.replace(":1", ":2") for name in names)
     assert now.next(moved) == moved
+
+
+def test_a_voter_that_has_lost_its_file_keeps_nobody_from_knowing_the_one_in_its_place() -> None:
+    old, new, other = f"{1:032x}tcp://c:1", f"{2:032x}tcp://c:1", f"{3:032x}tcp://d:1"
+    assert Voters((old, other)).next((new, other)) == (new, other)
+    assert Voters((old,)).next((new,)) == (new,)
+    # One that only can't be reached is there, and votes.
+    assert Voters((old, other)).next((other,)) == (old, other)
+    assert Voters((old, other)).next((new,)) == (old, other)
+    assert Voters((old,)).next(()) == (old,)

@@ -220,9 +220,10 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _end_left(self, feeder: Feeder, *, known: bool = True) -> None:
         """End the old link of a node, which follows by one link: so it does not take over."""
-        feeder.end("left", known=known)
-        if known and not self._recorded(feeder):
-            self._drop("left")
+        if not feeder.ended:
+            feeder.end("left", known=known)
+        elif known and not self._recorded(feeder):
+            self._over("left", True)
 
     async def _look_who(self, feeder: Feeder) -> None:
         """Ask at the place of the replica whether its life is over; a name alone is said by other nodes, too."""
@@ -243,23 +244,18 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     def _waiting(self) -> Log:
         standing = self.standing
         flags = ACTED * standing.acted | IN_SYNC * standing.in_sync | PRIMARY * self._rules.primary
-        return Log(
-            kind="waiting",
-            epoch=standing.epoch,
-            activation=standing.activation,
-            flags=flags,
-            name=self._control.name,
-            **self._who(),
-        )
+        epoch, activation = standing.epoch, standing.activation
+        return Log(kind="waiting", epoch=epoch, activation=activation, flags=flags, **self._who())
 
     def _busy(self) -> Log:
         """The answer of a node that is about to act, or is about to stop: no other node is to act."""
-        return Log(kind="waiting", epoch=CLAIMED, flags=ACTED, name=self._control.name, **self._who())
+        return Log(kind="waiting", epoch=CLAIMED, flags=ACTED, **self._who())
 
     def _who(self) -> dict[str, Any]:
         """Return the fields that tell the node from the nodes of other pairs."""
         control = self._control
-        return {"node_id": self.node_id, "instance": control.instance, "group": self._rules.group_name or ""}
+        group = self._rules.group_name or ""
+        return {"name": control.name, "node_id": self.node_id, "instance": control.instance, "group": group}
 
     def _answer(self, line: ReplicaLine[Log], answer: Log) -> ReplicaEnd[Logged]:
         line.send(answer)
@@ -279,8 +275,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _copied(self, feeder: Feeder) -> None:
         if self.feeder is feeder:
-            left = feeder.left
-            name = feeder.wanted.node_name
+            name, left = feeder.wanted.node_name, feeder.left
             self._notify(SyncProgress, replica=name, records_left=left.records, bytes_left=left.size_bytes)
 
     def _came_in_sync(self) -> None:
@@ -296,16 +291,15 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     async def _enroll(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm) -> None:
         """Let a replica count once this node knows durably who votes when one of the two is lost."""
-        done = await votes.enroll(feeder.wanted.node_name)
-        if done and self.term is term and self.feeder is None:
-            # It was dropped meanwhile, and the memory says that it counts.
-            await votes.leave_out()
-        if self.feeder is not feeder or self.term is not term or feeder.ended:
-            return
-        if done:
-            self._count(feeder)
-        else:
-            feeder.end("disk", known=True)
+        done = await votes.enroll(feeder.wanted, lambda: self.feeder is feeder and not feeder.ended)
+        if self.feeder is feeder and self.term is term and not feeder.ended:
+            if done:
+                self._count(feeder)
+            else:
+                feeder.end("disk", known=True)
+        elif done and self.term is term:
+            # It was not told, and the memory says that it counts; but perhaps another one does by now.
+            await votes.leave_out(done)
 
     async def _add(self, role: QuorumRole, feeder: Feeder, term: ReplicationTerm) -> None:
         """Let a replica count once the quorum knows it as in sync; the quorum knows none without the counter."""
@@ -372,13 +366,15 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _over(self, reason: str, known: bool) -> None:
         feeder, term = self.feeder, self.term
+        votes = self.votes if self.votes is not None and self.votes.decide else None
         if feeder is not None and term is not None and self.role is not None and self._recorded(feeder):
             # A node that gives its role up leaves nobody out, and confirms nothing alone.
             if not (term.order or term.leaving or term.ended):
                 self._nursery.start_soon(self._leave_out, self.role, feeder, term, reason)
             self._changed.tell()
-        elif feeder is not None and term is not None and not known and self.votes is not None and self.votes.decide:
-            self._nursery.start_soon(self._settle_by_votes, self.votes, feeder, term, reason)
+        elif feeder is not None and term is not None and votes is not None and (not known or self._lasts(feeder, term)):
+            settle = self._note_left if known else self._settle_by_votes
+            self._nursery.start_soon(settle, votes, feeder, term, reason)
             self._changed.tell()
         elif feeder is None or term is None or known or not self._may_have_taken_over(feeder, term):
             self._drop(reason)
@@ -424,7 +420,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     async def _settle_by_votes(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
         """Drop a replica once it takes over no more, or others let this node go on; until then nothing is confirmed."""
         wanted, silent_s = feeder.wanted, self._reach.call_timeout
-        while self.feeder is feeder and self.term is term and not (term.leaving or term.order or term.ended):
+        while self._lasts(feeder, term):
             answer = await self._asker.ask(wanted.place, ends=wanted.instance, name=wanted.node_name)
             log = answer.log
             superseded = log is not None and self._goes_first(log, term)
@@ -442,12 +438,21 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
                     await trio.sleep(votes.wait_s)
                     continue
                 superseded = not poll.granted
-            order = "superseded" if superseded else ""
-            # Nothing is confirmed before the disk says that the other one has not all of it.
-            if not order and not await votes.leave_out():
-                order = "vote_lost"
-            self._conclude(feeder, term, drop=reason, order=order)
-            return
+            if not superseded:
+                await self._note_left(votes, feeder, term, reason)
+                return
+            self._conclude(feeder, term, order="superseded")
+
+    async def _note_left(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
+        """Drop a replica that takes over no more once the disk says so; until then nothing is confirmed."""
+        # After a vote that was won none is asked for again: if that were lost, the other one could win.
+        while self._lasts(feeder, term) and not await votes.leave_out():  # noqa: ASYNC110 - a disk says nothing
+            await trio.sleep(votes.wait_s)
+        if self._lasts(feeder, term):
+            self._drop(reason)
+
+    def _lasts(self, feeder: Feeder, term: ReplicationTerm) -> bool:
+        return self.feeder is feeder and self.term is term and not (term.leaving or term.order or term.ended)
 
     def _conclude(self, feeder: Feeder, term: ReplicationTerm, *, drop: str = "", order: str = "") -> None:
         """Drop a replica, or step back, for a reason; silent if it was dropped meanwhile, or the term is over."""
@@ -473,8 +478,6 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self.dropped = feeder.shown(reason, in_sync=False)
         term.replicator.drop()
         term.changed.tell()
-        if self.votes is not None and self.votes.decide and not (term.ended or term.order or term.leaving):
-            self._nursery.start_soon(self.votes.leave_out)
         name = feeder.wanted.node_name
         if was != "in_sync":
             self._notify(SyncFailed, replica=name, reason=reason)

@@ -127,7 +127,7 @@ class Feeder(ReplicaEnd[Logged]):
     def leaving(self) -> None:
         """Say which position is the last one."""
         order, self._term.leaving = self._term.order, True
-        if self._term.noted is False:
+        if self._ended or self._term.noted is False:
             # The replica asks for votes, as after a crash: this node would do so, too, in its next life.
             return
         last = Log(kind="stopped") if order is None else Log(kind="yielded", name=order.reason)

@@ -21,7 +21,7 @@ from meshq.ha.replication._replication_activation import ReplicationPart
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start, unasked
 from meshq.ha.replication.meeting._standpoints import CLAIMED, standpoint, standpoint_of
-from meshq.ha.votes import Poll, Pollster, elected
+from meshq.ha.votes import Poll, Pollster, Voters, elected
 from meshq.wire import Log, Replicate
 
 #: Seconds for which the voters are told of a claim before clients are served; those that are not there hold up nobody.
@@ -63,9 +63,14 @@ class ReplicationActivation(ReplicationPart, Activation):
 
     async def wait(self) -> ActiveTerm:
         """Wait until this node may serve."""
+        async with self._remembering:
+            # What a disk is still to store of the term before comes first.
+            pass
         if self._standing.claimed:
+            # Those are told with whom the other node could win a vote.
+            voters = self._votes.voters
             self._standing = self._standing.unclaimed
-            told = self._tell()
+            told = self._tell(voters)
             with trio.move_on_after(TOLD_S):
                 await told.wait()
             return await self._take("started")
@@ -81,7 +86,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         while True:
             found, reason = await self._round()
             if reason:
-                return await self._take(reason)
+                return await self._take_later(reason)
             pause = self._rules.retry_interval if found else min(pause * 2, self._rules.max_retry_interval)
             await trio.sleep(pause)
 
@@ -132,12 +137,22 @@ class ReplicationActivation(ReplicationPart, Activation):
         before = self._standing
         return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
 
-    def _tell(self) -> trio.Event:
-        """Tell the voters in the background that this node takes the role; return an event, set once they know."""
+    async def _take_later(self, reason: str) -> ActiveTerm:
+        """Begin a term once the disk takes it; a vote that was won for the term stays given meanwhile."""
+        while True:
+            try:
+                return await self._take(reason)
+            except OSError as error:
+                self._complain(error)
+                self._show()
+            await trio.sleep(self._rules.retry_interval)
+
+    def _tell(self, voters: Voters) -> trio.Event:
+        """Tell voters in the background that this node takes the role; return an event, set once they know."""
         acting, told = self._acting, trio.Event()
         # Also before the term begins.
         acting.claiming = True
-        voters, number = self._votes.voters, self._standing.number + 1
+        number = self._standing.number + 1
         self._nursery.start_soon(
             self._votes.tell, number, voters, lambda: acting.claiming or acting.term is not None, told
         )
@@ -150,7 +165,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         if end.reason != "crash":
             # It has said itself that it goes: others only have to know.
             if self._votes.decide:
-                self._tell()
+                self._tell(self._votes.voters)
             return True
         # A node that had a pause may have been dropped meanwhile.
         paused_s = self._pauses.longest_s
@@ -249,7 +264,9 @@ class ReplicationActivation(ReplicationPart, Activation):
         """Whether the others say that this node may serve alone, or its replica has said that it waits."""
         if not self._asks_votes:
             return True
-        names = {one.name for one in waiting if one.node_id == self._acting.node_id}
+        # What a node of that name says in another life may be the word of another machine.
+        known = [one for one in waiting if self._standing.replica in ("", one.instance.hex())]
+        names = {one.name for one in known if one.node_id == self._acting.node_id}
         if names.issuperset(set(self._standing.members) - {self._control.name}):
             return True
         await trio.lowlevel.checkpoint()

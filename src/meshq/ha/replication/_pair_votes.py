@@ -15,7 +15,9 @@ from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.votes import Count, Poll, Pollster, Voters
+from meshq.ha.votes._count_machine import url_of
 from meshq.notifications import VoteHeld
+from meshq.wire import Replicate
 
 #: Seconds between two looks at the nodes of the cluster, and those after which all of them are asked who they are.
 LOOK_S: Final = 1.0
@@ -123,35 +125,52 @@ class PairVotes:
 
     # -- of a node that serves
 
-    async def enroll(self, name: str) -> bool:
+    async def enroll(self, wanted: Replicate, lasts: Callable[[], bool]) -> int:
         """Note durably that a replica has all that is confirmed from now on, and who votes about the next change.
+
+        Return the number of the change; 0: it could not be noted, or the replica does not last.
 
         Checkpoint: always.
         Cancellation: noted or not.
         """
-        found = await self._pollster.who(self._reach.lives)
-        names = (self._control.name, name)
+        made, lives = list[int](), self._reach.lives
+        # Also before the node knows the cluster its voters are asked, because of the number.
+        found = await self._pollster.who(dict.fromkeys((*lives, *self.voters.urls)))
+        there = tuple(one for one in found.voters if url_of(one) in lives)
+        names = (self._control.name, wanted.node_name)
 
         def enrolled(before: Standing) -> Standing:
-            voters = Voters(before.voters).next(found.voters)
+            if not lasts():
+                return before
+            voters = Voters(before.voters).next(there)
             # Behind votes that were given already, of which an older copy of the directory does not know, none is won.
-            number = max(before.number, found.number) + 1
-            return attrs.evolve(before, number=number, members=names, voters=voters, later=())
+            made.append(number := max(before.number, found.number) + 1)
+            replica = wanted.instance.hex()
+            return attrs.evolve(before, number=number, members=names, replica=replica, voters=voters, later=())
 
-        return await self._change(enrolled)
+        return made[0] if await self._change(enrolled) and made else 0
 
-    async def leave_out(self) -> bool:
-        """Note durably that no other node has all that is confirmed.
+    async def leave_out(self, only: int = 0) -> bool:
+        """Note durably that no other node has all that is confirmed; return whether that could be done.
+
+        ``only``: the number of the change that this is for; a later one stays.
 
         Checkpoint: always.
         Cancellation: noted or not.
         """
         self._show("")
-        alone = (self._control.name,)
-        return await self._change(lambda one: attrs.evolve(one, number=one.number + 1, members=alone, later=()))
+
+        def left(one: Standing) -> Standing:
+            if only not in (0, one.number):
+                return one
+            return attrs.evolve(one, number=one.number + 1, members=(self._control.name,), later=())
+
+        return await self._change(left)
 
     async def look(self, feeder: Feeder, term: ReplicationTerm) -> None:
         """Tell the replica of other voters, as they come and go, as long as it follows.
+
+        It is dropped if voters have voted for later changes than this pair knows of.
 
         Checkpoint: always.
         Cancellation: nothing more is told.
@@ -164,7 +183,12 @@ class PairVotes:
             if not lives or (lives == looked and now < again):
                 continue
             looked, again = lives, now + ASK_S
-            found = Voters(self._standing().voters).next((await self._pollster.who(lives)).voters)
+            known = await self._pollster.who(lives)
+            if known.number > self._standing().number:
+                # Neither node would win a vote: the replica comes again, with a number above.
+                feeder.end("left")
+                return
+            found = Voters(self._standing().voters).next(known.voters)
             if found == self._standing().voters or feeder.ended:
                 continue
             names = (self._control.name, feeder.wanted.node_name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -33,6 +34,8 @@ from meshq.logs import Warnings
 from meshq.wire import Replicate
 
 POOL = "ha"
+#: Seconds after each try to read what a node remembers.
+READ_AGAIN_S: Final = (0.1, 0.5, 0.0)
 
 
 class ReplicationPart:
@@ -127,7 +130,10 @@ class ReplicationPart:
         return term.order
 
     async def leaves(self) -> None:
-        """Have it on the disk that the replica goes on, before it is told: where others vote both could win later."""
+        """Have it on the disk that the replica goes on, before it is told: where others vote both could win later.
+
+        A disk that has not stored it within ``call_timeout`` has failed: no last word is said, and the replica asks.
+        """
         term, votes = self._acting.term, self._acting.votes
         await trio.lowlevel.checkpoint()
         if term is None or votes is None or term.noted is not None:
@@ -136,7 +142,24 @@ class ReplicationPart:
         if self._acting.in_sync and votes.decide:
             # From here on nothing is confirmed without the replica.
             term.leaving = True
-            term.noted = await self._change(partial(attrs.evolve, acted=False))
+            over, late = trio.Event(), trio.Event()
+            self._nursery.start_soon(self._note_leaving, term, over, late)
+            try:
+                with trio.move_on_after(self._reach.call_timeout):
+                    await over.wait()
+            finally:
+                late.set()
+
+    async def _note_leaving(self, term: ReplicationTerm, over: trio.Event, late: trio.Event) -> None:
+        """Store that the replica goes on; and the contrary, if that is late: the last word was not said then."""
+        with trio.CancelScope(shield=True):
+            async with self._remembering:
+                noted = await self._remember(attrs.evolve(self._standing, acted=False))
+                if noted and not late.is_set():
+                    term.noted = True
+                else:
+                    await self._remember(attrs.evolve(self._standing, acted=True))
+                over.set()
 
     async def release(self, *, failover: bool) -> None:
         """Give the role up: the replica has taken it, or takes it now."""
@@ -291,9 +314,12 @@ class ReplicationPart:
         return True
 
     async def _change(self, change: Callable[[Standing], Standing]) -> bool:
-        """Change the memory durably; return whether that could be done."""
+        """Change the memory durably, and in the term of this moment; return whether that could be done."""
+        term = self._acting.term
         async with self._remembering:
-            return await self._remember(change(self._standing))
+            # What a node notes in a term is not written over what it stores after the term.
+            changed = change(self._standing) if self._acting.term is term else self._standing
+            return changed is self._standing or await self._remember(changed)
 
     def _lose(self) -> None:
         if self._life.state in ("syncing", "in_sync", "voting"):
@@ -302,16 +328,20 @@ class ReplicationPart:
     async def _read_standing(self, follower: Follower) -> bool:
         """Read the memory that a node has after it followed; return whether that could be done."""
         with trio.CancelScope(shield=True):
-            try:
-                found = await self._env.threads.run(self._directory.standing, pool=POOL)
-                self._acting.node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
-            except (MeshqError, OSError) as error:
-                self._complain(error)
-                found = forgotten(self._standing, 0 if follower.node is None else follower.node.epoch)
-                self._standing = self._acting.standing = found
-                return False
-        self._standing = self._acting.standing = found
-        return True
+            # A disk that fails once may not keep a replica that has everything from taking over.
+            for pause in READ_AGAIN_S:
+                try:
+                    found = await self._env.threads.run(self._directory.standing, pool=POOL)
+                    self._acting.node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
+                except (MeshqError, OSError) as error:
+                    self._complain(error)
+                    await trio.sleep(pause)
+                else:
+                    self._standing = self._acting.standing = found
+                    return True
+        self._standing = forgotten(self._standing, 0 if follower.node is None else follower.node.epoch)
+        self._acting.standing = self._standing
+        return False
 
     def _wanted(self, *, asks: bool = False, ends: bytes = b"") -> Replicate:
         control, ttl_s = self._control, self._reach.connection_ttl
@@ -381,7 +411,7 @@ class ReplicationPart:
 
     async def _begin(self, epoch: int, activation: int, reason: str, node_id: bytes | None = None) -> ActiveTerm:
         """Begin a term: the epoch is remembered before anything is served."""
-        self._standing = standing = attrs.evolve(
+        standing = attrs.evolve(
             self._standing,
             epoch=epoch,
             activation=activation,
@@ -390,14 +420,16 @@ class ReplicationPart:
             as_backup=False,
             claimed=False,
             members=(self._control.name,),
+            replica="",
             number=self._standing.number + 1,
             later=(),
         )
         # From here on a pause takes nothing back: whoever asks hears that the role is being taken.
         self._follower = None
         self._acting.claiming = True
-        await self._env.threads.run(self._directory.remember, standing, pool=POOL)
-        self._acting.standing = standing
+        async with self._remembering:
+            await self._env.threads.run(self._directory.remember, standing, pool=POOL)
+            self._standing = self._acting.standing = standing
         term = self._acting.begin(standing)
         self._life.on("take")
         self._show(reason)

@@ -23,7 +23,8 @@ class Standing:
     the pair has changed who acts.  ``claimed``: an operator wants the node to serve at its next start, and to ask
     nobody.  ``acted``: it has served in that epoch.  ``in_sync``: its store had all that was
     confirmed, when it was last known.  ``partner``: the name of the other node; empty: there was none.  ``members``:
-    who was in sync.  ``named``: the latest epoch that another node has named; with an older store the node never serves
+    who was in sync, and ``replica``: the life of the other one of them, in hexadecimal digits; empty: it is not known.
+    ``named``: the latest epoch that another node has named; with an older store the node never serves
     by itself.  ``as_backup``: it has followed as a configured backup.  ``node_id``: in hexadecimal digits, the id for
     which it has asked a quorum before it had a store; empty: it has not.  ``marked_ms``: when the operator has said so,
     in milliseconds since 1970.  ``against``: the counter of the quorum that the node found then; -1: it has found none
@@ -38,6 +39,7 @@ class Standing:
     in_sync: bool = False
     partner: str = ""
     members: tuple[str, ...] = ()
+    replica: str = ""
     named: int = 0
     as_backup: bool = False
     node_id: str = ""
@@ -49,9 +51,12 @@ class Standing:
 
     @property
     def unclaimed(self) -> Standing:
-        """The memory of a node that serves because it is claimed: the epoch that follows is later than any other."""
-        number = self.number + CLAIM_EPOCHS - 1
-        return attrs.evolve(self, epoch=max(self.epoch, self.named) + CLAIM_EPOCHS - 1, number=number, claimed=False)
+        """The memory of a node that serves because it is claimed: the epoch that follows is later than any other.
+
+        Who votes is found anew: those of before may be lost for good.
+        """
+        epoch, number = max(self.epoch, self.named) + CLAIM_EPOCHS - 1, self.number + CLAIM_EPOCHS - 1
+        return attrs.evolve(self, epoch=epoch, number=number, claimed=False, voters=(), later=())
 
 
 def forgotten(standing: Standing, epoch: int) -> Standing:
@@ -61,7 +66,8 @@ def forgotten(standing: Standing, epoch: int) -> Standing:
     """
     if not epoch:
         return standing
-    return attrs.evolve(standing, named=max(standing.named, epoch), activation=0, in_sync=False, members=())
+    named = max(standing.named, epoch)
+    return attrs.evolve(standing, named=named, activation=0, acted=False, in_sync=False, members=())
 
 
 def encode_standing(standing: Standing) -> bytes:

@@ -23,6 +23,11 @@ def box_of(voter: str) -> str:
     return voter[:BOX_ID_CHARACTERS]
 
 
+def url_of(voter: str) -> str:
+    """Return the URL of a voter."""
+    return voter[BOX_ID_CHARACTERS:]
+
+
 @attrs.frozen
 class Voters:
     """The nodes that vote about the next change of a pair, each as its id and its URL in one text.
@@ -39,15 +44,22 @@ class Voters:
         """The sets of voters in each of which a vote has to be won."""
         return tuple(one for one in (self.now, self.later) if one)
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of all of them."""
+        return tuple(dict.fromkeys(url_of(one) for each in self.sets for one in each))
+
     def next(self, found: Sequence[str]) -> tuple[str, ...]:
         """Return the voters that take the place of the present ones; these, where fewer than a majority was found.
 
         ``found``: the voters that have answered now.  A node that reaches but a few of them does not forget the rest:
-        the others may be there, and vote.
+        the others may be there, and vote.  One in whose place another id has answered is gone for good: it has lost
+        its file, and would never be found again.
         """
-        boxes = {box_of(one) for one in found}
-        there = sum(box_of(one) in boxes for one in self.now)
-        return tuple(sorted(found)) if there >= majority(len(self.now)) else self.now
+        boxes, places = {box_of(one) for one in found}, {url_of(one) for one in found}
+        left = [one for one in self.now if box_of(one) in boxes or url_of(one) not in places]
+        there = sum(box_of(one) in boxes for one in left)
+        return tuple(sorted(found)) if there >= majority(len(left)) else self.now
 
 
 class VotePolicy(Protocol):
