@@ -1,4 +1,4 @@
-"""The node beyond a simulated pair to which its backups hand over what they take over."""
+"""A node that is no part of a simulated pair, and gets the messages of a backup that scales down."""
 
 from __future__ import annotations
 

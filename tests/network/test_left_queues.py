@@ -91,9 +91,9 @@ async def test_a_queue_that_could_not_be_deleted_is_looked_for_again_when_nothin
         nursery.start_soon(left.direction._forward, left.key, left.leave())
         await trio.sleep(1)
         # A look would leave the queue out, as one that is being forwarded.
-        left.direction._tidied = B
+        left.direction._looks.of = B
         await trio.sleep(5)
-        assert (left.direction._running, left.direction._tidied) == ({}, "")
+        assert (left.direction._running, left.direction._looks.of) == ({}, "")
 
 
 @pytest.mark.parametrize("refused", [True, False])

@@ -52,8 +52,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "ha": GROUND | {"cluster", "client", "discovery", "env", "store", "wire"},
     "node": _BELOW_NODE,
     "portal": GROUND | {"env", "client"},
-    "blocking": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "node", "portal"},
-    "aio": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "node", "portal"},
+    "blocking": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "network", "node", "portal"},
+    "aio": GROUND | {"env", "client", "cluster", "discovery", "lb", "lb.balancer", "network", "node", "portal"},
     "spark": GROUND | {"blocking", "client"},
     # What Spark finds by its name: a package of its own beside meshq.
     "pyspark_meshq": frozenset({"spark"}),

@@ -124,6 +124,25 @@ class _Forwarding:
         return queue.oldest > self.last
 
 
+@attrs.define(eq=False)
+class _Looks:
+    """The searches of a direction for queues whose messages nobody wants any more."""
+
+    #: The id of the target whose queues were looked through.
+    of: str = ""
+    #: That is being done.
+    going_on: bool = False
+    #: How often it was done since the link is up, and how often in a row no queue went after it.
+    number: int = 0
+    vain: int = 0
+    #: Queues were left for the next look.
+    left_out: bool = False
+
+    def begin_anew(self) -> None:
+        """Look again, and at once: the link is another one."""
+        self.of, self.number, self.vain = "", 0, 0
+
+
 class Direction:
     """A direction of a link, until the direction is cancelled.
 
@@ -149,14 +168,7 @@ class Direction:
         source is the other broker, which may name any queue as one of these."""
         self._names = names
         self._claimed = claimed
-        # The id of the target whose queues were looked through for those that nobody wants any more.
-        self._tidied = ""
-        # Whether that is being done, how often it was done since the link is up, and whether queues were left out.
-        self._tidying = False
-        self._looks = 0
-        # Looks in a row after which no queue has gone.
-        self._vain = 0
-        self._left_out = False
+        self._looks = _Looks()
         self.table: DemandTable = table
         self._settings = settings
         self._source = source
@@ -213,7 +225,7 @@ class Direction:
             text = f"{self.table.unserved} more network consumers are wanted than {self._settings.name} may have"
             self._warn("network_consumers_max", text, "")
         if not self.table.target_id or self.broker is None:
-            self._tidied, self._looks, self._vain = "", 0, 0
+            self._looks.begin_anew()
         self._look.wake()
 
     def _is_wanted(self, key: _Key) -> bool:
@@ -233,8 +245,8 @@ class Direction:
                         self._running[key] = _Forwarding(wanted)
                         nursery.start_soon(self._forward, key, self._running[key])
                 target_id = self.table.target_id if self.broker is not None else ""
-                if self._names is not None and target_id and target_id != self._tidied and not self._tidying:
-                    self._tidied, self._tidying = target_id, True
+                if self._names is not None and target_id and target_id != self._looks.of and not self._looks.going_on:
+                    self._looks.of, self._looks.going_on = target_id, True
                     nursery.start_soon(self._tidy, nursery, self._names.at(target_id), target_id)
                 for forwarding in self._running.values():
                     consumer, stale = forwarding.consumer, forwarding.told != forwarding.wanted.routes
@@ -249,11 +261,11 @@ class Direction:
         A look reads as much as is said, and looks that follow each other wait: what there is more comes with the next.
         """
         try:
-            if self._looks:
-                longer = 2 ** min(max(0, self._vain - 1), VAIN_DOUBLINGS_MAX)
-                await trio.sleep(self._settings.retry_after(self._looks) * longer)
-            self._looks += 1
-            self._vain += 1
+            if self._looks.number:
+                longer = 2 ** min(max(0, self._looks.vain - 1), VAIN_DOUBLINGS_MAX)
+                await trio.sleep(self._settings.retry_after(self._looks.number) * longer)
+            self._looks.number += 1
+            self._looks.vain += 1
             queues, more = await kept_queues(self._source, names.node_id, names.beginning, most=KEPT_QUEUES_MAX)
             if anywhere := names.beginning_anywhere:
                 elsewhere, _ = await kept_queues(self._source, names.node_id, anywhere, most=KEPT_QUEUES_MAX)
@@ -262,13 +274,13 @@ class Direction:
                 text = f"more than {KEPT_QUEUES_MAX:,} queues keep messages for {self._settings.name}"
                 self._counts.last_error = f"{text}: others are looked at when some of these are gone"
                 self._warn("network_queues_max", self._counts.last_error, "")
-            if self._tidied == target_id:
+            if self._looks.of == target_id:
                 self._leave(nursery, list(filter(self._passes, names.among(queues))), target_id, more=more)
         except MeshqError as error:
             self._counts.last_error = str(error)
-            self._tidied = "" if self._tidied == target_id else self._tidied
+            self._looks.of = "" if self._looks.of == target_id else self._looks.of
         finally:
-            self._tidying = False
+            self._looks.going_on = False
             self._look.wake()
 
     def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
@@ -291,7 +303,7 @@ class Direction:
         # There may be thousands of both, and the broker does nothing else meanwhile.
         known = running | wanted
         left = [one for one in queues if one.name not in known]
-        self._left_out = more or len(left) > room
+        self._looks.left_out = more or len(left) > room
         for one in left[: max(0, room)]:
             destination = Destination(TOPIC, one.address)
             key = _Key(target_id, destination, "", 0, one.copy, one.name)
@@ -322,7 +334,7 @@ class Direction:
                 forwarding.consumer = None
                 if forwarding.over and key.kept and not self._is_wanted(key):
                     await self._source.delete_queue(f"{key.destination.address}{SEPARATOR}{key.kept}")
-                    self._vain = 0
+                    self._looks.vain = 0
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             forwarding.consumer, failed = None, True
@@ -335,9 +347,9 @@ class Direction:
                 del self._running[key]
             if key not in self._wanted:
                 del self._failures[key]
-            if key.kept and not self._is_wanted(key) and (failed or self._left_out):
+            if key.kept and not self._is_wanted(key) and (failed or self._looks.left_out):
                 # Its queue, or another one, is still there: the next look finds it, which had left it out until now.
-                self._tidied = ""
+                self._looks.of = ""
             self._look.wake()
             self._changed()
 

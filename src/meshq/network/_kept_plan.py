@@ -71,7 +71,7 @@ class KeptNames:
 
     @property
     def beginning(self) -> str:
-        """How all names of this direction begin, whichever broker of a list is linked."""
+        """The beginning of all names of this direction, the same for each broker of a list."""
         return self._prefix
 
     @property
@@ -130,7 +130,7 @@ def _each_place(url: str) -> list[str]:
 
 
 def _digest_of_place(place: str) -> str:
-    """Return what stands for a place; of a list the half: the id of the broker that is linked has the other one."""
+    """Return the digest of a place; of a list half of it, since the names have that of the linked broker's id, too."""
     return _digest(place)[: _DIGITS // 2 if _OR in place else _DIGITS]
 
 

@@ -1,13 +1,16 @@
-"""The directory of a node that replicates, as its policy uses it; all calls block."""
+"""The directory of a node that replicates, as its policy uses it; all calls of it block."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from typing import Final
 
 import attrs
+import trio
 
-from meshq.abc import Disk, File
-from meshq.errors import BusyError, SettingsError
+from meshq.abc import Disk, File, Threads
+from meshq.errors import BusyError, MeshqError, SettingsError
 from meshq.ha._epochs_plan import newest_epoch
 from meshq.ha._whole_file import open_or_create, replace_file
 from meshq.ha.replication._saved_stores_plan import MOVES, PARTS, SYNCING, Moves, plan_moves, to_remove
@@ -15,6 +18,8 @@ from meshq.ha.replication._standing_format import BYTES_MAX, NAME, Standing, dec
 from meshq.store import make_directory, store_node_id
 
 LOCK = "pair"
+#: Seconds after each try to read what a node remembers.
+READ_AGAIN_S: Final = (0.1, 0.5, 0.0)
 
 
 class NodeDirectory:
@@ -212,3 +217,22 @@ def is_body(name: str) -> bool:
     """Whether a name is that of a whole body: 32 hexadecimal digits before the suffix."""
     digits = name.removesuffix(BODY_SUFFIX)
     return digits != name and len(digits) == 32 and all(one in "0123456789abcdef" for one in digits)
+
+
+async def read_again(
+    directory: NodeDirectory, threads: Threads, pool: str, complain: Callable[[Exception], None]
+) -> tuple[Standing, bytes] | None:
+    """Read the memory of a node and the id of its store in three tries; None: the disk has failed each time.
+
+    Checkpoint: always.  Cancellation: once it is done.
+    """
+    with trio.CancelScope(shield=True):
+        # A disk that fails once may not keep a replica that has everything from taking over.
+        for pause in READ_AGAIN_S:
+            try:
+                found = await threads.run(directory.standing, pool=pool)
+                return found, await threads.run(directory.node_id, pool=pool)
+            except (MeshqError, OSError) as error:
+                complain(error)
+                await trio.sleep(pause)
+    return None

@@ -290,3 +290,8 @@ class ReplicationActivation(ReplicationPart, Activation):
                 self._ask_at = trio.current_time() + self._policy.vote_retry_wait
                 self._life.on("isolate")
                 self._show("vote_lost")
+
+    @property
+    def _named(self) -> int:
+        """The epoch below which this node does not serve by itself; who makes a primary of a backup knows best."""
+        return 0 if self._made_primary else self._standing.named

@@ -61,6 +61,11 @@ class Reach:
         return found if found < math.inf else PATIENCE_S_MAX
 
     @property
+    def ttl_ms(self) -> int:
+        """Milliseconds of silence after which a link is given up, a day at most."""
+        return math.ceil(min(self.connection_ttl * 1000, 86_400_000))
+
+    @property
     def connection_ttl(self) -> float:
         """Seconds of silence after which a link is given up."""
         return self.connection.settings.connection_ttl

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 import attrs
 import trio
@@ -15,7 +14,7 @@ from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, MeshqError, NotActiveError, RefusedError
 from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication._follower import FollowEnd, Follower
-from meshq.ha.replication._node_directory import NodeDirectory
+from meshq.ha.replication._node_directory import NodeDirectory, read_again
 from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._reach import Reach, same_place
 from meshq.ha.replication._replica_machine import Following
@@ -34,8 +33,6 @@ from meshq.logs import Warnings
 from meshq.wire import Replicate
 
 POOL = "ha"
-#: Seconds after each try to read what a node remembers.
-READ_AGAIN_S: Final = (0.1, 0.5, 0.0)
 
 
 class ReplicationPart:
@@ -290,11 +287,6 @@ class ReplicationPart:
         return end
 
     @property
-    def _named(self) -> int:
-        """The epoch below which this node does not serve by itself; who makes a primary of a backup knows best."""
-        return 0 if self._made_primary else self._standing.named
-
-    @property
     def _made_primary(self) -> bool:
         """Whether the node was a backup before, and has a store."""
         return self._rules.primary and self._standing.as_backup and bool(self._acting.node_id)
@@ -327,28 +319,19 @@ class ReplicationPart:
 
     async def _read_standing(self, follower: Follower) -> bool:
         """Read the memory that a node has after it followed; return whether that could be done."""
-        with trio.CancelScope(shield=True):
-            # A disk that fails once may not keep a replica that has everything from taking over.
-            for pause in READ_AGAIN_S:
-                try:
-                    found = await self._env.threads.run(self._directory.standing, pool=POOL)
-                    self._acting.node_id = await self._env.threads.run(self._directory.node_id, pool=POOL)
-                except (MeshqError, OSError) as error:
-                    self._complain(error)
-                    await trio.sleep(pause)
-                else:
-                    self._standing = self._acting.standing = found
-                    return True
+        found = await read_again(self._directory, self._env.threads, POOL, self._complain)
         self._standing = forgotten(self._standing, 0 if follower.node is None else follower.node.epoch)
+        if found is not None:
+            self._standing, self._acting.node_id = found
         self._acting.standing = self._standing
-        return False
+        return found is not None
 
     def _wanted(self, *, asks: bool = False, ends: bytes = b"") -> Replicate:
-        control, ttl_s = self._control, self._reach.connection_ttl
-        term, known = self._acting.term, self._acting.node_id
+        control, term = self._control, self._acting.term
+        # A backup that has served for nobody yet follows whoever lets it.
+        known = self._acting.node_id if self._rules.primary or self._standing.epoch or term else b""
         return Replicate(
-            # A backup that has served for nobody yet follows whoever lets it.
-            node_id=control.wanted_id or (known if self._rules.primary or self._standing.epoch or term else b""),
+            node_id=control.wanted_id or known,
             instance=control.instance,
             node_name=control.name,
             place=self._reach.own_url,
@@ -360,7 +343,7 @@ class ReplicationPart:
             acts=term is not None,
             ends=bool(ends),
             given_up=ends,
-            ttl_ms=min(86_400_000, math.ceil(ttl_s * 1000)) if ttl_s < math.inf else 86_400_000,
+            ttl_ms=self._reach.ttl_ms,
         )
 
     async def _is_stranger(self, url: str, end: FollowEnd) -> bool:
@@ -386,12 +369,10 @@ class ReplicationPart:
     def _give_in(self, wanted: Replicate) -> None:
         """End the link to the node that asks, and take over no more."""
         follower = self._follower
-        node = follower.node if follower is not None else None
-        if node is None or follower is None or follower.following.state == "ended":
-            return
-        if (node.node_id, node.epoch, node.name) == (wanted.node_id, wanted.epoch, wanted.node_name):
-            self._acting.claiming = False
-            follower.give_in()
+        node = follower.node if follower is not None and follower.following.state != "ended" else None
+        asking = (wanted.node_id, wanted.epoch, wanted.node_name)
+        if follower is not None and node is not None and (node.node_id, node.epoch, node.name) == asking:
+            self._give_up(follower)
 
     def _progressed(self, step: str, follower: Follower) -> None:
         if step == "begun":
@@ -402,8 +383,8 @@ class ReplicationPart:
         else:
             # Whoever asks is told to wait: this node takes over as soon as the link ends, if a word says so that came.
             self._acting.claiming = True
-            if step == "in_sync":
-                self._life.on("reach")
+        if step == "in_sync":
+            self._life.on("reach")
         self._show()
         self._changed.tell()
 
@@ -500,11 +481,11 @@ class ReplicationPart:
             self._warnings.say("replication", text, type(error).__name__)
 
     def _show(self, reason: str = "") -> None:
-        board = self._control.board
+        board, member = self._control.board, RoleMember(name=self._control.name, url=self._reach.own_url)
         board.show(
             role_report(
                 board.report,
-                RoleMember(name=self._control.name, url=self._reach.own_url),
+                member,
                 self._acting,
                 self._follower,
                 self._standing,
