@@ -126,7 +126,7 @@ class _Forwarding:
 
 @attrs.define(eq=False)
 class _Looks:
-    """The searches of a direction for queues whose messages nobody wants any more."""
+    """The state of a search for queues that no link needs."""
 
     #: The id of the target whose queues were looked through.
     of: str = ""
