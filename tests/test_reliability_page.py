@@ -27,7 +27,7 @@ def results(name: str) -> Any:
 
 def test_each_failure_names_tests_that_are_there() -> None:
     failures = rows("Failures, and what becomes of them")
-    assert len(failures) == 13
+    assert len(failures) == 14
     for failure, _, shown_by in failures:
         named = re.findall(r"`(tests/[^`]+)::(test_\w+)`", shown_by)
         assert named, failure

@@ -152,8 +152,8 @@ ABLATIONS: Final = (
     Ablation(
         features=("durable subscription",),
         function="meshq.broker:queue_to_consume",
-        old="durable=wanted.durable, filter=filter\n",
-        new="durable=False, filter=filter\n",
+        old="durable=wanted.durable,\n",
+        new="durable=False,\n",
     ),
     Ablation(
         features=("durable subscription",),

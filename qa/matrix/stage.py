@@ -160,12 +160,14 @@ class House:
         outside = attrs.evolve(real_env(), threads=InlineThreads(), wall=SimWallClock(), entropy=SimEntropy(self._rng))
         self._outside = attrs.evolve(outside, local={})
         self._notes: dict[str, Any] = {}
+        #: The broker of the last life that has begun.
+        self.broker: Broker | None = None
 
     @asynccontextmanager
     async def life(self, ending: str | None = None) -> AsyncIterator[Stage]:
         """A life that ends in peace after its clients have left, or, with an ``ending``, while they are there."""
         env = attrs.evolve(self._outside, disk=self._disk.mount())
-        broker = Broker(
+        self.broker = broker = Broker(
             NAME,
             data_dir=f"/data/{NAME}" if self._durable else None,
             acceptors=["tcp://127.0.0.1:0"] if self._tcp else [],

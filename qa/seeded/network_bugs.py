@@ -41,8 +41,8 @@ NETWORK_BUGS: Final = (
     _Bug(
         name="keep network consumers that nobody wants any more",
         function="meshq.network:Direction.compare",
-        old="forwarding.stop()",
-        new="pass",
+        old="        else:\n            forwarding.stop()",
+        new="        else:\n            pass",
         checkers=("W5",),
     ),
     _Bug(

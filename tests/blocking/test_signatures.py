@@ -65,7 +65,8 @@ FUNCTIONS = [pair for pair in ALL if inspect.isfunction(pair[1])]
 
 def test_everything_that_a_client_and_a_broker_hand_out_has_its_counterpart() -> None:
     names = """BodyStream Broker BrokerBalancer Client ClientBalancer ClientFactory ClusterConnection Consumer Cursor
-        Delivery EventStream HighAvailability NetworkConnector Producer Transaction connect"""
+        Delivery EventStream HighAvailability NetworkConnector Producer ReplicaStore
+        Transaction connect"""
     assert set(PAIRS) == set(names.split())
     assert len(FUNCTIONS) > 50
 

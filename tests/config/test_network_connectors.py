@@ -90,8 +90,8 @@ tls = { authorities = "ca.pem" }
         retry_interval=2,
     )
     assert attrs.asdict(found.settings) == attrs.asdict(built.settings)
-    assert (found._login["user"], found._login["password"]) == ("link", Secret("a long password"))
-    assert found._login["tls"].authorities == "ca.pem"
+    assert (found.login["user"], found.login["password"]) == ("link", Secret("a long password"))
+    assert found.login["tls"].authorities == "ca.pem"
 
 
 WORDS = "words between dots, each of them a name, '*' for one word or '>' for any number of them"

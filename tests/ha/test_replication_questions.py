@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
 from meshq import Broker, ClusterConnection, Message, ReplicationBackup, ReplicationPrimary
-from meshq.abc import NodeControl
 from meshq.client import LogPiece
 from meshq.client.link._link_end import nobody_there
-from meshq.concurrency import ChangeSignal
 from meshq.errors import ConnectionBrokenError, RemoteProtocolError
-from meshq.ha.replication._acting_side import ActingSide
-from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._reach import Reach, same_place
 from meshq.ha.replication._replica_machine import EPOCHS_LEFT, Following
 from meshq.ha.replication._replicator_machine import ReplicationBounds, Replicator
-from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.replication.meeting._asking import Answer, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._standpoints import CLAIMED, is_stranger
-from meshq.logs import Warnings
 from meshq.wire import Log, Replicate
 from tests.ha.replicated import machines, url_of
 from tests.ha.test_replication_faults import told
@@ -169,110 +162,6 @@ def test_an_epoch_that_no_node_can_reach_is_refused() -> None:
     for epoch in (CLAIMED - EPOCHS_LEFT, CLAIMED):
         with pytest.raises(RemoteProtocolError):
             Following(1).accepted(epoch)
-
-
-# -- what becomes of a replica that was in sync
-
-
-class Answers:
-    """Answers questions in turn; the last one again and again."""
-
-    def __init__(self, *answers: Answer) -> None:
-        self._answers: Iterator[Answer] = iter(answers)
-        self._last = Answer()
-
-    async def ask(
-        self, url: str, *, ends: bytes = b"", patience_s: float = 0.0, name: str = "", node_id: bytes = b""
-    ) -> Answer:
-        self._last = next(self._answers, self._last)
-        await trio.sleep(0.1 if self._last.log is not None or self._last.gone else patience_s)
-        return self._last
-
-
-def says(epoch: int, kind: str = "waiting") -> Answer:
-    """Make an answer of the replica."""
-    return Answer(log=Log(kind=kind, name="b", epoch=epoch, node_id=NODE, instance=THEIRS, flags=0), lives=True)
-
-
-async def settled(*answers: Answer, pause_s: float = 0.0, votes: Any = None) -> tuple[list[str], list[str]]:
-    """End the link to a replica in sync, which answers so; return the orders, and the reasons for a drop."""
-    orders, drops = list[str](), list[str]()
-    pauses = OwnPauses(trio.current_time() - pause_s, 0.1)
-    reach: Any = type("R", (), {"call_timeout": 2.0, "patience": 4.0, "pause_s_max": 2.0})()
-    control: Any = type("C", (), {"instance": OWN, "name": "a", "board": None})()
-    policy: Any = type("P", (), {"primary": True, "initial_replication_sync_timeout": 30})()
-    async with trio.open_nursery() as nursery:
-        side = ActingSide(
-            policy,
-            cast("NodeControl", control),
-            cast("Reach", reach),
-            nursery=nursery,
-            changed=ChangeSignal(),
-            order=lambda order: orders.append(order.reason),
-            asker=cast("Asker", Answers(*answers)),
-            give_in=lambda wanted: None,
-            pauses=pauses,
-            warnings=Warnings("ha", trio.current_time),
-        )
-        term = side.term = ReplicationTerm(1, ReplicationBounds(sync_s=30, slow_s=5))
-        term.start = cast("Any", type("S", (), {"node_id": NODE})())
-        wanted = Replicate(instance=THEIRS, node_name="b", place="tcp://b:1")
-        side.feeder = feeder = cast("Feeder", type("F", (), {"wanted": wanted})())
-        side._drop = drops.append  # type: ignore[method-assign]
-        nursery.start_soon(running, pauses)
-        await (side._settle_by_votes(votes, feeder, term, "link") if votes else side._settle(feeder, term, "link"))
-        nursery.cancel_scope.cancel()
-    return orders, drops
-
-
-class Wins:
-    """Votes that are won."""
-
-    def __init__(self, *, stores: bool = True) -> None:
-        self.held, self._stores, self.say_held = list[str](), stores, len
-
-    async def hold(self, question: str) -> Any:
-        self.held += [question]
-        return type("Poll", (), {"granted": True})()
-
-    async def leave_out(self) -> bool:
-        return self._stores
-
-
-async def test_a_word_of_another_life_is_no_word_of_the_replica_where_others_vote() -> None:
-    other = Answer(log=attrs.evolve(cast("Log", says(1).log), instance=bytes(16)), lives=True)
-    for answer, held in ((says(1), []), (other, ["stay"])):
-        votes = Wins()
-        assert (await settled(answer, votes=votes), votes.held) == (([], ["link"]), held)
-    assert await settled(says(1), votes=Wins(stores=False)) == (["vote_lost"], [])
-
-
-async def running(pauses: OwnPauses) -> None:
-    """Note that the node runs, as it does."""
-    while True:
-        pauses.note(trio.current_time())
-        await trio.sleep(pauses.period_s)
-
-
-async def test_a_replica_that_takes_the_role_or_may_have_taken_it_is_not_dropped() -> None:
-    gone, silent, refuses = Answer(gone=True), Answer(), Answer(lives=True)
-    assert await settled(says(CLAIMED)) == (["superseded"], [])
-    assert await settled(says(CLAIMED), gone) == (["superseded"], [])
-    # This node was there all the time: who lives and says nothing would have found it, and has not taken over.
-    assert await settled(refuses) == ([], ["link"])
-    assert await settled(refuses, pause_s=3.0) == (["superseded"], [])
-    assert await settled(says(2, "accepted")) == (["superseded"], [])
-    assert await settled(says(CLAIMED), says(1)) == ([], ["link"])
-    assert await settled(gone) == ([], ["link"])
-    assert await settled(silent) == ([], ["link"])
-
-
-async def test_a_node_that_stood_still_asks_longer_whether_its_replica_takes_the_role() -> None:
-    gone = Answer(gone=True)
-    assert await settled(gone, gone, says(2, "accepted"), pause_s=3.0) == (["superseded"], [])
-    before = trio.current_time()
-    assert await settled(gone, pause_s=3.0) == ([], ["link"])
-    assert trio.current_time() - before >= 6
 
 
 # -- brokers

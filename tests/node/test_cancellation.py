@@ -137,12 +137,15 @@ class Switch(Controllable):
 
 async def attempt(call: Call, checkpoint: int, *, tcp: bool) -> bool:
     """One call on a broker of its own; whether it was cancelled."""
-    async with House({}, durable=True, tcp=tcp, sending=Sending()).life() as stage, stage.another() as other:  # noqa: SIM117
+    house = House({}, durable=True, tcp=tcp, sending=Sending())
+    async with house.life() as stage, stage.another() as other:  # noqa: SIM117
         async with trio.open_nursery() as nursery:
-            node = stage.broker._node
+            broker = house.broker
+            assert broker is not None
+            node = broker._node
             assert node is not None
             node.core.settings.controlled["b"] = Switch()
-            ground = Ground(stage.broker, stage.client, other, nursery, stage.another)
+            ground = Ground(broker, stage.client, other, nursery, stage.another)
             try:
                 cancelled = await make_and_look(ground, call, checkpoint)
             finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,10 @@ async def test_in_a_thread(tmp_path: Path) -> None:
         serves(a.ha, 1)
         with pytest.raises(NotActiveError):
             await b.ha.fail_over()
-        await _until_it_waits(a)
-        await a.ha.fail_over()
+        await _once_it_waits(a.ha.fail_over, trio.sleep)
         serves(b.ha, 2)
         await a.ha.wait_for(role="backup", phase="waiting", timeout=5)
-        await _until_it_waits(b)
-        await b.ha.fail_back()
+        await _once_it_waits(b.ha.fail_back, trio.sleep)
         await a.ha.wait_for(phase="active", epoch=3, timeout=5)
         with pytest.raises(CallTimeoutError, match="phase isolated"):
             await a.ha.wait_for(phase="isolated", timeout=0.1)
@@ -96,11 +95,28 @@ async def test_a_store_without_a_replica_is_compared_with_none(tmp_path: Path) -
             await a.ha.replica("b").diff()
 
 
-async def _until_it_waits(broker: Any) -> None:
-    """A node that waits has proved to be alive when its registration was renewed."""
-    while not broker.ha.waiting:  # noqa: ASYNC110 - there is no event of that
-        await trio.sleep(0.05)
-    await trio.sleep(0.2)
+async def _once_it_waits(call: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]]) -> None:
+    """Hand the role over as soon as that is possible: whoever waits has to have renewed its registration before."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return await call()
+        except RefusedError:
+            if time.monotonic() > until:
+                raise
+            await sleep(0.05)
+
+
+def _once_it_waits_too(call: Callable[[], None]) -> None:
+    """The same for a thread."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return call()
+        except RefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
 
 
 def test_without_async(tmp_path: Path) -> None:
@@ -114,19 +130,16 @@ def test_without_async(tmp_path: Path) -> None:
             a.ha.replica("b").diff()
         while not a.ha.waiting:
             time.sleep(0.05)
-        time.sleep(0.2)
         with blocking.connect(f"({a.urls[0]},{b.urls[0]})", reconnect_attempts=float("inf")) as client:
             assert client.ha().waiting == (("b", b.urls[0]),)
-            client.fail_over()
+            _once_it_waits_too(client.fail_over)
             serves(b.ha, 2)
             a.ha.wait_for(phase="waiting", timeout=5)
-            time.sleep(0.5)
-            client.fail_back()
+            _once_it_waits_too(client.fail_back)
             serves(a.ha, 3)
             with pytest.raises(RefusedError):
                 a.ha.fail_back()
-        time.sleep(0.2)
-        a.ha.fail_over()
+        _once_it_waits_too(a.ha.fail_over)
         serves(b.ha, 4)
     assert our_threads() == []
 
@@ -140,14 +153,12 @@ async def test_with_asyncio(tmp_path: Path) -> None:
         serves(a.ha, 1)
         while not a.ha.waiting:  # noqa: ASYNC110 - there is no event of that
             await asyncio.sleep(0.05)
-        await asyncio.sleep(0.2)
         with pytest.raises(NotActiveError, match="by replication"):
             await a.ha.replica("b").diff()
         async with aio.connect(f"({a.urls[0]},{b.urls[0]})", reconnect_attempts=float("inf")) as client:
             assert (await client.ha()).acting == "a"
-            await client.fail_over()
+            await _once_it_waits(client.fail_over, asyncio.sleep)
             serves(b.ha, 2)
             await a.ha.wait_for(phase="waiting", timeout=5)
-            await asyncio.sleep(0.5)
-            await b.ha.fail_back()
+            await _once_it_waits(b.ha.fail_back, asyncio.sleep)
             assert (await client.ha()).acting == "a"
