@@ -46,11 +46,13 @@ class VotingMachines(Machines):
         }
         return attrs.evolve(real_env(), local={}, host=name, pid=1, **parts)
 
-    async def run(self, nursery: trio.Nursery, name: str, ha: abc.HAPolicy | None = None) -> Broker:
-        """Start a node."""
+    async def run(
+        self, nursery: trio.Nursery, name: str, ha: abc.HAPolicy | None = None, *, partner: str = ""
+    ) -> Broker:
+        """Start a node.  ``partner``: the other node of its pair, if that is not the pair of the machines."""
         cluster: dict[str, Any] = {"connector": "own", "password": "p", "connection_ttl": TTL_S, "call_timeout": 1.0}
         # The voters dial the pair, which finds them by that: a node of the pair asks few others whether they serve.
-        others = [self.url(one) for one in "ab" if one != name]
+        others = [self.url(one) for one in (*partner, *"ab") if one != name]
         self.clusters[name] = connection = ClusterConnection("c", static_connectors=others, **cluster)
         broker = Broker(
             name,

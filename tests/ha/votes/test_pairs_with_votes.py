@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import trio
@@ -230,3 +231,25 @@ async def test_voters_are_told_of_a_claim_and_the_other_node_is_not_elected_besi
         await trio.sleep(5)
         assert serving(ground) == ["b"]
         assert not any(one.granted for one in ground.votes["a"])
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_another_pair_goes_on_to_vote_after_a_change_of_its_role(at_once: bool) -> None:
+    """The node that gave its role up votes until its successor is known, and the successor from then on."""
+    async with voting_machines("cd") as (ground, nursery):
+        pairs: list[dict[str, Any]] = [{"group_name": name, "quorum": QUICK} for name in ("ab", "cd")]
+        third = await ground.run(nursery, "c", ReplicationPrimary(**pairs[1]), partner="d")
+        fourth = await ground.run(nursery, "d", ReplicationBackup(**pairs[1]), partner="c")
+        await ground.run(nursery, "a", ReplicationPrimary(**pairs[0]))
+        second = await ground.run(nursery, "b", ReplicationBackup(**pairs[0]))
+        for backup in (second, fourth):
+            await until_role(backup, "in_sync")
+        await trio.sleep(5)
+        await third.ha.fail_over()
+        await until_role(fourth, "active")
+        if not at_once:
+            await trio.sleep(20)
+            ground.part("c", "a", "b", "d")
+        ground.part("a", "b", "c", "d")
+        await until_role(second, "active")
+        assert (ground.votes["b"][-1].asked, ground.votes["b"][-1].granted) == (1, True)

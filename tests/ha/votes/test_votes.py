@@ -11,6 +11,7 @@ from meshq.errors import DamagedError
 from meshq.ha.votes import BALLOTS_MAX, Ballot, BallotBox, Count, GivenVote, Voters, majority
 from meshq.ha.votes._ballot_box_format import decode_box, encode_box, file_of
 from meshq.ha.votes._ballot_box_machine import LIVES_MAX
+from meshq.ha.votes._count_machine import url_of
 
 NODE = b"n" * 16
 
@@ -184,23 +185,36 @@ def test_who_has_lost_knows_whether_the_other_one_may_have_won() -> None:
     assert not count.elects("c")
 
 
+def following(voters: Voters, found: tuple[str, ...]) -> tuple[str, ...]:
+    """The next voters where all that have answered serve."""
+    return voters.next(found, {url_of(one) for one in found})
+
+
 def test_voters_are_forgotten_only_by_who_reaches_more_than_half_of_them() -> None:
     names = tuple(sorted(voter(name) for name in "pqrs"))
     now = Voters(names)
-    assert now.next(names[:3]) == names[:3]
-    assert now.next(names[:2]) == names
-    assert now.next(()) == names
-    assert now.next((*names, voter("t"))) == (*names, voter("t"))
-    assert Voters().next(names[:1]) == names[:1]
+    assert following(now, names[:3]) == names[:3]
+    assert following(now, names[:2]) == names
+    assert following(now, ()) == names
+    assert following(now, (*names, voter("t"))) == (*names, voter("t"))
+    assert following(Voters(), names[:1]) == names[:1]
     moved = tuple(name.replace(":1", ":2") for name in names)
-    assert now.next(moved) == moved
+    assert following(now, moved) == moved
 
 
 def test_a_voter_that_has_lost_its_file_keeps_nobody_from_knowing_the_one_in_its_place() -> None:
     old, new, other = f"{1:032x}tcp://c:1", f"{2:032x}tcp://c:1", f"{3:032x}tcp://d:1"
-    assert Voters((old, other)).next((new, other)) == (new, other)
-    assert Voters((old,)).next((new,)) == (new,)
+    assert following(Voters((old, other)), (new, other)) == (new, other)
+    assert following(Voters((old,)), (new,)) == (new,)
     # One that only can't be reached is there, and votes.
-    assert Voters((old, other)).next((other,)) == (old, other)
-    assert Voters((old, other)).next((new,)) == (old, other)
-    assert Voters((old,)).next(()) == (old,)
+    assert following(Voters((old, other)), (other,)) == (old, other)
+    assert following(Voters((old, other)), (new,)) == (old, other)
+    assert following(Voters((old,)), ()) == (old,)
+
+
+def test_a_voter_that_serves_no_more_makes_room_for_the_one_that_does() -> None:
+    first, second = f"{1:032x}tcp://c:1", f"{2:032x}tcp://d:1"
+    assert Voters((first,)).next((first, second), ("tcp://d:1",)) == (second,)
+    # One that is gone may be there, and vote, for all that is known.
+    assert Voters((first,)).next((second,), ("tcp://d:1",)) == (first,)
+    assert Voters((first,)).next((first,), ("tcp://d:1",)) == (first,)

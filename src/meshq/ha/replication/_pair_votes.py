@@ -15,7 +15,6 @@ from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.votes import Count, Poll, Pollster, Voters
-from meshq.ha.votes._count_machine import url_of
 from meshq.notifications import VoteHeld
 from meshq.wire import Replicate
 
@@ -136,13 +135,12 @@ class PairVotes:
         made, lives = list[int](), self._reach.lives
         # Also before the node knows the cluster its voters are asked, because of the number.
         found = await self._pollster.who(dict.fromkeys((*lives, *self.voters.urls)))
-        there = tuple(one for one in found.voters if url_of(one) in lives)
         names = (self._control.name, wanted.node_name)
 
         def enrolled(before: Standing) -> Standing:
             if not lasts():
                 return before
-            voters = Voters(before.voters).next(there)
+            voters = Voters(before.voters).next(found.voters, lives)
             # Behind votes that were given already, of which an older copy of the directory does not know, none is won.
             made.append(number := max(before.number, found.number) + 1)
             replica = wanted.instance.hex()
@@ -183,12 +181,13 @@ class PairVotes:
             if not lives or (lives == looked and now < again):
                 continue
             looked, again = lives, now + ASK_S
-            known = await self._pollster.who(lives)
+            # A voter that serves no more, and lives, lets another one take its place.
+            known = await self._pollster.who(dict.fromkeys((*lives, *self.voters.urls)))
             if known.number > self._standing().number:
                 # Neither node would win a vote: the replica comes again, with a number above.
                 feeder.end("left")
                 return
-            found = Voters(self._standing().voters).next(known.voters)
+            found = Voters(self._standing().voters).next(known.voters, lives)
             if found == self._standing().voters or feeder.ended:
                 continue
             names = (self._control.name, feeder.wanted.node_name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 import attrs
@@ -49,17 +49,18 @@ class Voters:
         """The URLs of all of them."""
         return tuple(dict.fromkeys(url_of(one) for each in self.sets for one in each))
 
-    def next(self, found: Sequence[str]) -> tuple[str, ...]:
+    def next(self, found: Sequence[str], serving: Container[str]) -> tuple[str, ...]:
         """Return the voters that take the place of the present ones; these, where fewer than a majority was found.
 
-        ``found``: the voters that have answered now.  A node that reaches but a few of them does not forget the rest:
-        the others may be there, and vote.  One in whose place another id has answered is gone for good: it has lost
-        its file, and would never be found again.
+        ``found``: the voters that have answered now; those at the URLs that are ``serving`` vote from then on.
+        A node that reaches but a few of them does not forget the rest: the others may be there, and vote.  One in
+        whose place another id has answered is gone for good: it has lost its file, and would never be found again.
         """
         boxes, places = {box_of(one) for one in found}, {url_of(one) for one in found}
         left = [one for one in self.now if box_of(one) in boxes or url_of(one) not in places]
         there = sum(box_of(one) in boxes for one in left)
-        return tuple(sorted(found)) if there >= majority(len(left)) else self.now
+        new = tuple(sorted(one for one in found if url_of(one) in serving))
+        return new if new and there >= majority(len(left)) else self.now
 
 
 class VotePolicy(Protocol):

@@ -164,13 +164,13 @@ class BrokerRun:
             policy = self._settings.policy
             if policy is None:
                 self.turn = turn = Turn()
-                async with store_of_one_node(self._settings, env) as settings:
+                async with store_of_one_node(self._settings, env) as settings, self._voting(env):
                     with turn.scope:
                         await self._serve(settings, env, turn, report)
             else:
                 # One life has many nodes, or none.
                 self.instance = env.entropy.token(IDENTITY_BYTES)
-                async with self._hosting(env):
+                async with self._hosting(env), self._voting(env):
                     await self._take_turns(policy, env, report)
             if self.life.state != "stopping":
                 # The order came while the node started, or stepped back.
@@ -200,6 +200,25 @@ class BrokerRun:
         async with host.serving():
             yield
 
+    @asynccontextmanager
+    async def _voting(self, env: abc.Env) -> AsyncIterator[None]:
+        """Surround the turns of the node: it votes about others of its cluster, also while it waits.
+
+        A node that has stepped back is a voter of others until they know those that serve now.
+        """
+        if not any(one.kind == "cluster_connection" for one in self._settings.services):
+            yield
+            return
+        from meshq.ha.votes import Voter
+
+        async with trio.open_nursery() as nursery:
+            self.board.voter = Voter(self.name, self._settings.data_dir, env, nursery)
+            try:
+                yield
+            finally:
+                self.board.voter = None
+                nursery.cancel_scope.cancel()
+
     def _change_state(self, change: str, error: BaseException | None = None) -> None:
         state = self.life.on(change)
         log_state(self._settings.name, state, error)
@@ -226,7 +245,6 @@ class BrokerRun:
             turn.node = node
             async with trio.open_nursery() as nursery:
                 if settings.takeover is None:
-                    self._vote(env, nursery)
                     await node.start(nursery)
                     await self._serve_clients(node, turn, report)
                 else:
@@ -237,18 +255,11 @@ class BrokerRun:
                 self._ended_by(error)
             raise
         finally:
-            self.node = self.handing_over = self.board.voter = None
+            self.node = self.handing_over = None
             if node is not None:
                 self._withdraw(node.inproc)
                 with trio.CancelScope(shield=True):
                     await node.close()
-
-    def _vote(self, env: abc.Env, nursery: trio.Nursery) -> None:
-        """Let the node vote about other nodes of its cluster from now on."""
-        if any(one.kind == "cluster_connection" for one in self._settings.services):
-            from meshq.ha.votes import Voter
-
-            self.board.voter = Voter(self.name, self._settings.data_dir, env, nursery)
 
     async def _serve_clients(self, node: Node, turn: Turn, report: StartReport) -> None:
         """Be active until the turn is over."""
