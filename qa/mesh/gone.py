@@ -21,8 +21,8 @@ from qa.simulation.workload import SETTINGS
 
 #: The ways to go, the time of it at the earliest, and in how many seconds after that.
 WAYS: Final = ("stopped", "killed", "powered_off")
-EARLIEST_S: Final = 5.0
-WITHIN_S: Final = 22.0
+EARLIEST_S: Final = 4.0
+WITHIN_S: Final = 15.0
 #: Seconds in which a stop must have come to its end, and those in which the others must know that a node is gone.
 STOPPED_S: Final = 30.0
 KNOWN_S: Final = 4 * SETTINGS["call_timeout"]

@@ -72,6 +72,8 @@ MESH_SIGHTS: Final = (
 )
 #: Faults come so long, and closer together than at a single broker, so that there are as many in less time.
 FAULTS_S: Final = 22.0
+#: In calm the nodes are looked at until then, at least.
+LEAST_S: Final = 60.0
 #: Three nodes cost as much as three: so each has less to do than a single one, and no seed is short of sends.
 PACE: Final = 0.3
 IDLE_S: Final = 1.0
@@ -287,6 +289,8 @@ async def mesh_scenario(
     more_queues = functools.partial(_drained, delays, limits, groups, tapes, payrolls)
     await _peace(scene, cast, nodes, bridges, more_queues, gone, retiring)
     await _moved_messages(scene, nodes, departure, redistribution)
+    if trio.current_time() < LEAST_S:
+        await trio.sleep_until(LEAST_S)
     await _judge_cluster(nodes, reader, roamer)
     _end_finding(discovery, faults, nodes, finder)
     await expire_in_doubt(nodes, faults, simulation.swarm)
