@@ -146,6 +146,9 @@ class ReplicationPart:
                     await over.wait()
             finally:
                 late.set()
+                if not over.is_set():
+                    # Also this node does not serve before the disk has answered: whoever asks need not wait for it.
+                    self._acting.standing = attrs.evolve(self._standing, acted=False, in_sync=False)
 
     async def _note_leaving(self, term: ReplicationTerm, over: trio.Event, late: trio.Event) -> None:
         """Store that the replica goes on; and the contrary, if that is late: the last word was not said then."""
@@ -156,6 +159,7 @@ class ReplicationPart:
                     term.noted = True
                 else:
                     await self._remember(attrs.evolve(self._standing, acted=True))
+                self._acting.standing = self._standing
                 over.set()
 
     async def release(self, *, failover: bool) -> None:
