@@ -158,3 +158,16 @@ def test_what_does_not_go_together_is_refused_as_for_a_shared_store() -> None:
             broker(ground, "b", scale_down=order)
     ordinary = broker(ground, "b", scale_down=ScaleDown(enabled=False))
     assert ordinary._settings.takeover is None
+
+
+async def test_a_primary_that_waited_before_it_served_is_not_waited_for_as_its_store_is_handed_over() -> None:
+    async with machines() as (ground, nursery):
+        await ground.start(nursery, broker(ground, "c"))
+        a = await ground.start(nursery, broker(ground, "a"))
+        b = await ground.start(nursery, broker(ground, "b", max_retry_interval=20.0))
+        await b.ha.wait_for(phase="in_sync", timeout=60)
+        await ground.crash(a)
+        await b.ha.wait_for(phase="scaling_down", timeout=60)
+        before = trio.current_time()
+        await emptied(b)
+        assert trio.current_time() - before < 20

@@ -381,7 +381,7 @@ class ReplicationPart:
     def _progressed(self, step: str, follower: Follower) -> None:
         if step == "begun":
             self._life.on("follow")
-            self._handing_on.emptied = False
+            self._handing_on.emptied = self._handing_on.awaited = False
         elif step == "dropped":
             self._acting.claiming = False
         else:
