@@ -348,6 +348,7 @@ class ReplicationPart:
             ends=bool(ends),
             given_up=ends,
             ttl_ms=self._reach.ttl_ms,
+            compares=True,
         )
 
     async def _is_stranger(self, url: str, end: FollowEnd) -> bool:
@@ -486,15 +487,5 @@ class ReplicationPart:
 
     def _show(self, reason: str = "") -> None:
         board, member = self._control.board, RoleMember(name=self._control.name, url=self._reach.own_url)
-        board.show(
-            role_report(
-                board.report,
-                member,
-                self._acting,
-                self._follower,
-                self._standing,
-                phase=self._life.state,
-                reason=reason,
-                last_error=self._last_error,
-            )
-        )
+        about = {"phase": self._life.state, "reason": reason, "last_error": self._last_error}
+        board.show(role_report(board.report, member, self._acting, self._follower, self._standing, **about))
