@@ -22,6 +22,7 @@ from meshq import (
     connect,
 )
 from meshq.errors import ConnectionBrokenError
+from meshq.node.terms import _broker_run
 from tests.cluster.machines import LAN
 from tests.ha.provided import SESSION_S, pairs
 from tests.ha.replicated import Machines, machines, url_of
@@ -171,3 +172,30 @@ async def test_a_primary_that_waited_before_it_served_is_not_waited_for_as_its_s
         before = trio.current_time()
         await emptied(b)
         assert trio.current_time() - before < 20
+
+
+async def test_a_primary_that_comes_back_meanwhile_has_the_empty_store_before_the_backup_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drain, drained, again = _broker_run.take_over_and_hand_over, trio.Event(), list[Broker]()
+
+    async def slowly(*about: Any) -> None:
+        await drain(*about)
+        again.append(await ground.start(nursery, broker(ground, "a")))
+        await again[0].ha.wait_for(phase="syncing", timeout=30)
+        drained.set()
+
+    monkeypatch.setattr(_broker_run, "take_over_and_hand_over", slowly)
+    async with machines() as (ground, nursery):
+        await ground.start(nursery, broker(ground, "c"))
+        a, b = await start_pair(ground, nursery, restart_backup=False)
+        # The copy can't begin.
+        gate = ground.threads["b"].close("names")
+        await ground.crash(a)
+        await drained.wait()
+        await trio.sleep(5)
+        assert b.ha.phase == "scaling_down"
+        gate.set()
+        await again[0].ha.wait_for(phase="active", timeout=60)
+        async with ground.client_of("a") as client:
+            assert ((await client.queue("q")).ready, b.state) == (0, "stopped")

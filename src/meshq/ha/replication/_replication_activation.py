@@ -194,11 +194,13 @@ class ReplicationPart:
         return feeder is not None and not feeder.ended and feeder.wanted.primary
 
     async def keeps(self) -> None:
-        """Wait while a primary that is back may get everything."""
+        """Wait while a primary that is back may get everything, be it nothing by now: alone with a part it waits."""
         term = self._acting.term
         if term is not None and self._handing_on.awaited:
             term.stranded = True
         await self._handing_on.keep()
+        while self._primary_follows() and not self._acting.primary_returned:
+            await self._changed.wait()
 
     def finds_no_target(self) -> None:
         """Note that a primary that comes back gets the role, also where failback is not allowed."""
