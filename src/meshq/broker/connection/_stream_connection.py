@@ -100,7 +100,7 @@ class StreamConnection:
             self.server.lost()
 
     async def flushed(self) -> None:
-        """Wait until what was said has gone out, or no more goes out.
+        """Wait until the writer has sent all bytes in line, or has ended.
 
         Checkpoint: always.
         Cancellation: nothing changes.

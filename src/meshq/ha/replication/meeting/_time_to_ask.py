@@ -13,7 +13,7 @@ from meshq.ha.replication.meeting._standpoints import CLAIMED
 async def is_known_in_time(
     ask: Callable[[], Awaitable[Answer]], instance: bytes, busy: Callable[[], Awaitable[None]], seconds: float
 ) -> bool:
-    """Ask a lost replica again and again; return whether what became of its life is known by an answer.
+    """Ask a lost replica again and again; return whether an answer tells that its life is over, or takes no role.
 
     False: ``busy`` has returned before, since there is something to confirm, or the seconds are over.
 
