@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from meshq import limits
-from meshq.wire import Call, Frame, FrameType, encode
+from meshq.wire import BY_NAME, Call, Consume, Frame, FrameType, encode
 from tests.broker.test_stream_connections import AT_ONCE, Parts, Peer, connect, listening
 
 #: A question with a long answer.
@@ -87,3 +87,25 @@ async def test_a_client_that_never_says_what_has_come_is_told_that_it_has_to(mon
                 await trio.sleep(0.001)
             assert peer.ended is not honest
         assert peer.reason == "no_credit"
+
+
+async def test_a_good_bye_waits_for_what_is_written_already_and_ends_with_the_connection() -> None:
+    async with listening(settings=attrs.evolve(AT_ONCE, buffer_bytes=2_000)) as parts:
+        house, listeners, network, nursery = parts
+        peer = await flooding(parts, 0)
+        other = house.client()
+        other.put(other.produce(), bytes(50_000))
+        peer.send(FrameType.CONSUME, Consume(queue="q", window=50, window_bytes=1 << 20), channel=1, first=1)
+        await trio.sleep(0.1)
+        (connection,) = listeners.connections
+        connection.server.say_close(BY_NAME["stopping"].number, "the node is stopping")
+        # The connection writes already: nobody else may flush its stream.
+        with trio.move_on_after(1) as waits:
+            await connection.flushed()
+        assert waits.cancelled_caught
+        nursery.start_soon(peer.read)
+        await connection.flushed()
+        await peer.wait_for(FrameType.CLOSE)
+        network.reset("client", "broker")
+        await trio.sleep(0.1)
+        await connection.flushed()

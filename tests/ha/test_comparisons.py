@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from meshq import (
     Broker,
@@ -21,6 +22,7 @@ from meshq import (
     ReplicationPrimary,
 )
 from meshq.abc import Difference, RecordDigest
+from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._follower import Follower
 from meshq.ha.replication.comparison._comparison_plan import (
     Compared,
@@ -233,3 +235,41 @@ async def test_a_replica_that_is_not_in_sync_is_not_compared() -> None:
         first = await ground.start(nursery, ground.broker("a", ReplicationPrimary()))
         with pytest.raises(NotFoundError):
             await first.ha.replica("b").diff()
+
+
+async def test_a_replica_of_an_older_version_is_not_asked_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pairs(monkeypatch) as pair:
+        acting: Any = pair.first.ha._board.replicas
+        acting.feeder.wanted = attrs.evolve(acting.feeder.wanted, compares=False)
+        with pytest.raises(RefusedError, match="older version"):
+            await pair.diff()
+        assert pair.first.ha.in_sync
+
+
+async def test_an_answer_that_comes_late_takes_the_place_of_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pairs(monkeypatch) as pair:
+        acting: Any = pair.first.ha._board.replicas
+        for number, known in ((8, 8), (7, 8), (9, 9)):
+            acting.feeder.heard(*answer_of(number, None))
+            assert acting.term.compared.number == known
+
+
+async def test_a_comparison_ends_as_soon_as_its_replica_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Feeder, "compare", lambda *asked: None)
+    async with pairs(monkeypatch) as pair, pair.ground.client() as client, trio.open_nursery() as nursery:
+        await client.send("q", b"one")
+        acting: Any = pair.first.ha._board.replicas
+        refused = list[str]()
+
+        async def compare() -> None:
+            with pytest.raises(RefusedError, match="was lost") as caught:
+                await pair.diff()
+            refused.append(str(caught.value))
+
+        nursery.start_soon(compare)
+        await trio.testing.wait_all_tasks_blocked()
+        # As where others vote: what becomes of the replica is not known for a while.
+        monkeypatch.setattr(acting.feeder, "_over", lambda reason, known: None)
+        acting.feeder.end("link")
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(refused) == 1

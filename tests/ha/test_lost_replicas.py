@@ -16,6 +16,7 @@ from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._own_pauses import OwnPauses
 from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replicator_machine import ReplicationBounds
+from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.replication.meeting._asking import Answer, Asker
 from meshq.ha.replication.meeting._standpoints import CLAIMED
@@ -83,12 +84,14 @@ class Wins:
 
     def __init__(self, *, refusals: int = 0) -> None:
         self.held, self.refusals, self.say_held = list[str](), refusals, len
+        self.left = list[int]()
 
     async def hold(self, question: str) -> Any:
         self.held += [question]
         return type("Poll", (), {"granted": True})()
 
-    async def leave_out(self) -> bool:
+    async def leave_out(self, only: int) -> bool:
+        self.left.append(only)
         self.refusals -= 1
         return self.refusals < 0
 
@@ -130,3 +133,40 @@ async def test_a_node_that_stood_still_asks_longer_whether_its_replica_takes_the
     before = trio.current_time()
     assert await settled(gone, pause_s=3.0) == ([], ["link"])
     assert trio.current_time() - before >= 6
+
+
+class HoldsNoTime(Wins):
+    """Votes that are won, and when the first one was held."""
+
+    began_s = 0.0
+
+    async def hold(self, question: str) -> Any:
+        self.began_s = self.began_s or trio.current_time()
+        return await super().hold(question)
+
+
+async def test_an_idle_node_asks_its_lost_replica_again_and_waits_no_longer_than_that_is_in_doubt() -> None:
+    refuses, gone, before = Answer(lives=True), Answer(gone=True), trio.current_time()
+    votes = HoldsNoTime()
+    # The place was still closing as it was asked first.
+    assert (await settled(refuses, gone, votes=votes), votes.held) == (([], ["link"]), ["stay"])
+    assert votes.began_s - before < 1.0
+    votes = HoldsNoTime()
+    assert (await settled(refuses, says(1), votes=votes), votes.held) == (([], ["link"]), [])
+    votes, before = HoldsNoTime(), trio.current_time()
+    assert (await settled(refuses, votes=votes), votes.held) == (([], ["link"]), ["stay"])
+    assert votes.began_s - before >= 2.0
+
+
+async def test_a_replica_that_says_again_and_again_that_it_is_gone_is_left_out_once() -> None:
+    votes = Wins(refusals=3)
+    async with trio.open_nursery() as nursery:
+        side = ActingSide.__new__(ActingSide)
+        feeder: Any = object()
+        side.standing, side._left, side.feeder = Standing(number=3), None, feeder
+        side.term = term = ReplicationTerm(1, ReplicationBounds(sync_s=30, slow_s=5))
+        dropped = list[str]()
+        side._drop = dropped.append  # type: ignore[method-assign]
+        for _ in range(5):
+            nursery.start_soon(side._note_left, cast("Any", votes), feeder, term, "left")
+    assert (dropped, votes.refusals, votes.left) == (["left"], -1, [3] * 4)

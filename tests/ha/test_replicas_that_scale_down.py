@@ -22,6 +22,7 @@ from meshq import (
     connect,
 )
 from meshq.errors import ConnectionBrokenError
+from meshq.node.terms import _broker_run
 from tests.cluster.machines import LAN
 from tests.ha.provided import SESSION_S, pairs
 from tests.ha.replicated import Machines, machines, url_of
@@ -158,3 +159,43 @@ def test_what_does_not_go_together_is_refused_as_for_a_shared_store() -> None:
             broker(ground, "b", scale_down=order)
     ordinary = broker(ground, "b", scale_down=ScaleDown(enabled=False))
     assert ordinary._settings.takeover is None
+
+
+async def test_a_primary_that_waited_before_it_served_is_not_waited_for_as_its_store_is_handed_over() -> None:
+    async with machines() as (ground, nursery):
+        await ground.start(nursery, broker(ground, "c"))
+        a = await ground.start(nursery, broker(ground, "a"))
+        b = await ground.start(nursery, broker(ground, "b", max_retry_interval=20.0))
+        await b.ha.wait_for(phase="in_sync", timeout=60)
+        await ground.crash(a)
+        await b.ha.wait_for(phase="scaling_down", timeout=60)
+        before = trio.current_time()
+        await emptied(b)
+        assert trio.current_time() - before < 20
+
+
+async def test_a_primary_that_comes_back_meanwhile_has_the_empty_store_before_the_backup_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drain, drained, again = _broker_run.take_over_and_hand_over, trio.Event(), list[Broker]()
+
+    async def slowly(*about: Any) -> None:
+        await drain(*about)
+        again.append(await ground.start(nursery, broker(ground, "a")))
+        await again[0].ha.wait_for(phase="syncing", timeout=30)
+        drained.set()
+
+    monkeypatch.setattr(_broker_run, "take_over_and_hand_over", slowly)
+    async with machines() as (ground, nursery):
+        await ground.start(nursery, broker(ground, "c"))
+        a, b = await start_pair(ground, nursery, restart_backup=False)
+        # The copy can't begin.
+        gate = ground.threads["b"].close("names")
+        await ground.crash(a)
+        await drained.wait()
+        await trio.sleep(5)
+        assert b.ha.phase == "scaling_down"
+        gate.set()
+        await again[0].ha.wait_for(phase="active", timeout=60)
+        async with ground.client_of("a") as client:
+            assert ((await client.queue("q")).ready, b.state) == (0, "stopped")

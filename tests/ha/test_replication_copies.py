@@ -112,3 +112,18 @@ def test_a_policy_is_one_of_a_few_kinds() -> None:
         Broker("a", data_dir="/data", acceptors=[url_of("a")], ha="replication")  # type: ignore[arg-type]
     assert caught.value.setting == "ha"
     assert [ReplicationPrimary.kind, ReplicationBackup.kind] == ["replication_primary", "replication_backup"]
+
+
+async def test_a_node_stops_cleanly_while_its_replica_copies() -> None:
+    async with machines() as (ground, nursery):
+        first = await ground.start(nursery, ground.broker("a", ReplicationPrimary()))
+        async with ground.client_of("a") as client:
+            await client.send_many("q", [Message(bytes(60_000), durable=True) for _ in range(30)])
+        second = await ground.start(nursery, ground.broker("b", ReplicationBackup()))
+        await second.ha.wait_for(phase="syncing", timeout=60)
+        while not any(one.server.session is None for one in first._run.node.listeners.connections):  # type: ignore[union-attr]
+            await trio.lowlevel.checkpoint()
+        for _ in range(5):
+            await trio.lowlevel.checkpoint()
+        await first.stop()
+        assert first.state == "stopped"

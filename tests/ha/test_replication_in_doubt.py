@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import attrs
+import pytest
 import trio
 
 from meshq import Broker, ReplicationBackup, ReplicationPrimary
@@ -132,3 +134,30 @@ async def test_a_primary_that_was_stopped_cleanly_and_has_handed_over_does_not_s
         second = await ground.start(nursery, backup(ground))
         await second.ha.wait_for(role="primary", phase="active", timeout=20)
         await again.ha.wait_for(phase="in_sync", timeout=60)
+
+
+@pytest.mark.parametrize("returns", [True, False])
+async def test_a_replica_whose_disk_fails_as_it_takes_over_leaves_the_role_to_a_primary_that_returns(
+    returns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machines() as (ground, nursery):
+        first, second = await pair(ground, nursery)
+        remember, full = NodeDirectory.remember, [second._run._activation._directory]  # type: ignore[union-attr]
+
+        def stored(directory: NodeDirectory, standing: Standing) -> None:
+            if directory in full:
+                raise OSError(errno.ENOSPC, "no space left on device")
+            remember(directory, standing)
+
+        monkeypatch.setattr(NodeDirectory, "remember", stored)
+        await ground.crash(first)
+        await trio.sleep(5)
+        assert second.state == "waiting" and "no space" in second.ha.last_error
+        if not returns:
+            full.clear()
+            await second.ha.wait_for(phase="active", timeout=10)
+            return
+        again = await ground.start(nursery, primary(ground))
+        await again.ha.wait_for(phase="active", timeout=30)
+        full.clear()
+        await second.ha.wait_for(phase="in_sync", timeout=60)

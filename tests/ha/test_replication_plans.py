@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from typing import Any
 
 import attrs
@@ -325,6 +326,18 @@ def test_a_node_remembers_its_standing_and_damage_is_found() -> None:
     for damaged in (data[:-1], data.replace(b"3", b"4"), b"", b"x\n{}"):
         with pytest.raises(DamagedError, match="standing"):
             decode_standing(damaged, "/d/standing")
+
+
+def test_what_a_node_remembers_can_be_read_by_the_versions_before_and_after_a_new_field() -> None:
+    def written(body: bytes) -> bytes:
+        return b"%08x\n" % zlib.crc32(body) + body
+
+    assert b"replica" not in encode_standing(Standing(epoch=3))
+    known = Standing(epoch=3, members=("a", "b"), replica="69" * 16)
+    assert decode_standing(encode_standing(known), "/d/standing") == known
+    assert decode_standing(written(b'{"epoch": 3, "later_field": [1]}'), "/d/standing") == Standing(epoch=3)
+    with pytest.raises(DamagedError, match="standing"):
+        decode_standing(written(b"[]"), "/d/standing")
 
 
 def test_a_node_that_can_not_read_what_it_remembers_goes_by_less_than_it_knew() -> None:

@@ -127,7 +127,7 @@ class Activation(ABC):
     async def keeps(self) -> None:
         """Wait while another node may come to have the role with all messages: until then none is handed over.
 
-        Called after ``scales_down``.
+        Called after ``scales_down``, and after ``scaled_down``: the other node gets the empty store then.
 
         Checkpoint: none, unless the policy has something to wait for.
         Cancellation: nothing changes.

@@ -27,7 +27,7 @@ from meshq.broker import (
     connection_bounds,
 )
 from meshq.client import MessageRoute
-from meshq.errors import ConnectionBrokenError, DamagedError, MeshqError
+from meshq.errors import DamagedError, MeshqError
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.logs import Warnings, logger
 from meshq.node._core_host import CoreHost, elapsed_ms
@@ -424,13 +424,11 @@ class Node:
         await journal.wait_durable(journal.last)
 
     async def _tell(self, refusal: str) -> None:
-        streams = [connection.stream for connection in self.listeners.connections]
+        connections = self.listeners.connections
         self._close_links(refusal, str(self.core.closing.why))
-        for stream in streams:
-            try:
-                await stream.flush()
-            except ConnectionBrokenError:
-                continue
+        async with trio.open_nursery() as nursery:
+            for connection in connections:
+                nursery.start_soon(connection.flushed)
 
     def _connections(self) -> list[ServerConnection]:
         return [*self.inproc.connections, *(connection.server for connection in self.listeners.connections)]

@@ -28,7 +28,7 @@ class Replicate(Header):
     ``given_up``.  ``ttl_ms``: after so long a silence the link is given up.  ``provider``: it asks a quorum provider
     before it acts, and so has to the server.  ``votes``: it asks for a vote about ``node_id`` and for no log: that
     ``node_name`` is the one that goes on, as the change of that ``number``.  ``vote``: of which attempt the vote is
-    part; empty: it wants to know only who would vote.
+    part; empty: it wants to know only who would vote.  ``compares``: it can compare its store with that of the server.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.REPLICATE
@@ -49,6 +49,7 @@ class Replicate(Header):
     votes: bool = scalar((bool,), default=False)
     number: int = scalar((int,), default=0)
     vote: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
+    compares: bool = scalar((bool,), default=False, key="~compares")
 
 
 @attrs.frozen(kw_only=True)

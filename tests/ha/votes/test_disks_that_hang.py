@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -54,4 +55,20 @@ async def test_a_disk_that_hangs_as_a_node_stops_keeps_its_replica_from_nothing(
         await trio.sleep(5)
         assert (*took, first.state) == ("active", [True], "stopped")
         assert NodeDirectory(ground.disks["a"].mount(), "/data").standing().acted
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_node_that_was_ordered_to_hand_over_keeps_its_replica_from_nothing_as_its_disk_hangs() -> None:
+    ground = HangingMachines("c")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ground.network.run)
+        first, second = await ground.form(nursery, QUICK)
+        ground.hanging.close("remember")
+        nursery.start_soon(partial(first.ha.fail_over, force=True))
+        with trio.move_on_after(15):
+            await second.ha.wait_for(phase="active", timeout=20)
+        took = second.state, [one.granted for one in ground.votes["b"]][-1:]
+        ground.hanging.open()
+        assert took == ("active", [True])
+        await first.ha.wait_for(phase="in_sync", timeout=60)
         nursery.cancel_scope.cancel()

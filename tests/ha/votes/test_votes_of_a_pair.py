@@ -115,6 +115,13 @@ async def test_a_replica_is_enrolled_again_where_voters_have_voted_for_later_cha
     assert (feeder.said == [], node.stored == []) == (dropped, dropped)
 
 
+async def test_a_replica_that_was_in_sync_before_there_were_voters_is_known_by_its_life() -> None:
+    node = Node(Others(voter(1, "c")), Standing(number=4))
+    feeder: Any = Follows()
+    await node.votes.look(feeder, ReplicationTerm(1, ReplicationBounds(sync_s=1, slow_s=1)))
+    assert (node.standing.members, node.standing.replica) == (("a", "b"), "69" * 16)
+
+
 async def test_a_replica_that_was_lost_meanwhile_is_not_enrolled_and_leaves_a_later_one_in() -> None:
     node = Node(Others(voter(1, "c")), Standing(number=4, members=("a",)))
     assert not await node.votes.enroll(WANTED, lambda: False)

@@ -48,6 +48,8 @@ class StreamConnection:
         # What waited for the client has gone out; and how much did when it was looked at last.
         self._drained = trio.Event()
         self._unread = 0
+        # Whether bytes are still written; and nothing else flushes the stream.
+        self._writes = False
         self._attached = trio.Event()
         # Ends the handshake unless it goes on in time.
         self._patience = trio.CancelScope()
@@ -87,13 +89,27 @@ class StreamConnection:
         """
         try:
             async with trio.open_nursery() as nursery:
-                self._tasks = nursery.cancel_scope
+                self._tasks, self._writes = nursery.cancel_scope, True
                 nursery.start_soon(self._write)
                 nursery.start_soon(self._watch)
                 await self._read()
                 nursery.cancel_scope.cancel()
         finally:
+            self._writes = False
+            self._drained.set()
             self.server.lost()
+
+    async def flushed(self) -> None:
+        """Wait until the writer has sent all bytes in line, or has ended.
+
+        Checkpoint: always.
+        Cancellation: nothing changes.
+        """
+        drained = self._drained
+        self._backlog.set()
+        await trio.lowlevel.checkpoint()
+        if self._writes:
+            await drained.wait()
 
     async def _read(self) -> None:
         stream, link = self.stream, self._link
@@ -162,6 +178,7 @@ class StreamConnection:
                 await self.stream.flush()
             except (ConnectionBrokenError, SecurityError):
                 # The reader gets the same, and ends the connection.
+                self._writes = False
                 return
             finally:
                 self._link.waiting = 0

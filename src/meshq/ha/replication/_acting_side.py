@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import trio
@@ -25,7 +26,9 @@ from meshq.ha.replication.meeting._admission_plan import Admission
 from meshq.ha.replication.meeting._answered import Answered
 from meshq.ha.replication.meeting._asking import PAUSE_S, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
-from meshq.ha.replication.meeting._standpoints import ACTED, CLAIMED, IN_SYNC, PRIMARY, order_of
+from meshq.ha.replication.meeting._own_words import busy, waiting
+from meshq.ha.replication.meeting._standpoints import CLAIMED, PRIMARY, order_of
+from meshq.ha.replication.meeting._time_to_ask import is_known_in_time
 from meshq.logs import Warnings
 from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed, SyncProgress
 from meshq.wire import Log, Logged, Replicate, decline
@@ -74,6 +77,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         #: The node that follows, and the last one that was dropped.
         self.feeder: Feeder | None = None
         self.dropped: Replica | None = None
+        # The node that was left out last; perhaps the disk is still to take that.
+        self._left: Feeder | None = None
         #: The role at a quorum provider; None: the nodes of the pair decide alone.
         self.role: QuorumRole | None = None
         #: The votes of other nodes; None: they give none.
@@ -136,8 +141,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             self._give_in(wanted)
         start = term.start if term is not None else None
         if term is None or start is None or start.source is None or not term.serving or term.order is not None:
-            waits = term is None and not self.claiming
-            return self._answer(line, self._waiting() if waits else self._busy())
+            if term is not None or self.claiming:
+                return self._answer(line, busy(**self._who()))
+            return self._answer(line, waiting(self.standing, primary=self._rules.primary, **self._who()))
         node_id = bytes(start.node_id)
         accepted = Log(
             kind="accepted",
@@ -156,7 +162,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             raise self._refused("group", wanted, f"{wanted.node_name!r} does not follow {control.name!r}: {about}")
         if wanted.node_id == node_id and self._is_over(wanted, term):
             self._order(StepBack(reason="superseded", at_once=True))
-            return self._answer(line, self._busy())
+            return self._answer(line, busy(**self._who()))
         if wanted.asks:
             return self._answer(line, accepted)
         self._check(wanted, node_id, term)
@@ -240,16 +246,6 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self._warnings.say("replica_refused", text, f"{wanted.node_name} {reason}")
         self._notify(ReplicaDropped, replica=wanted.node_name, reason=reason)
         return decline("usage", text)
-
-    def _waiting(self) -> Log:
-        standing = self.standing
-        flags = ACTED * standing.acted | IN_SYNC * standing.in_sync | PRIMARY * self._rules.primary
-        epoch, activation = standing.epoch, standing.activation
-        return Log(kind="waiting", epoch=epoch, activation=activation, flags=flags, **self._who())
-
-    def _busy(self) -> Log:
-        """The answer of a node that is about to act, or is about to stop: no other node is to act."""
-        return Log(kind="waiting", epoch=CLAIMED, flags=ACTED, **self._who())
 
     def _who(self) -> dict[str, Any]:
         """Return the fields that tell the node from the nodes of other pairs."""
@@ -420,18 +416,19 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
     async def _settle_by_votes(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
         """Drop a replica once it takes over no more, or others let this node go on; until then nothing is confirmed."""
         wanted, silent_s = feeder.wanted, self._reach.call_timeout
+        ask = partial(self._asker.ask, wanted.place, ends=wanted.instance, name=wanted.node_name)
         while self._lasts(feeder, term):
-            answer = await self._asker.ask(wanted.place, ends=wanted.instance, name=wanted.node_name)
+            answer = await ask()
             log = answer.log
             superseded = log is not None and self._goes_first(log, term)
             # What a node of its name says in another life may be the word of another machine.
             if not superseded and (log is None or log.epoch == CLAIMED or log.instance != wanted.instance):
                 votes.say_held(wanted.node_name)
                 # Who has nothing to confirm lets the other one ask first.
-                with trio.move_on_after(0.0 if answer.gone else silent_s):
-                    while not term.replicator.behind:
-                        await term.changed.wait()
-                silent_s, poll = 0.0, await votes.hold("stay")
+                patience_s, silent_s = 0.0 if answer.gone else silent_s, 0.0
+                if patience_s and await is_known_in_time(ask, wanted.instance, term.behind, patience_s):
+                    continue
+                poll = await votes.hold("stay")
                 if not poll.granted and not poll.lost_to(wanted.node_name):
                     if votes.stays:
                         self._conclude(feeder, term, order="vote_lost")
@@ -445,8 +442,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     async def _note_left(self, votes: PairVotes, feeder: Feeder, term: ReplicationTerm, reason: str) -> None:
         """Drop a replica that takes over no more once the disk says so; until then nothing is confirmed."""
+        if self._left is feeder:
+            return
+        self._left, number = feeder, self.standing.number
         # After a vote that was won none is asked for again: if that were lost, the other one could win.
-        while self._lasts(feeder, term) and not await votes.leave_out():  # noqa: ASYNC110 - a disk says nothing
+        while self._lasts(feeder, term) and not await votes.leave_out(number):  # noqa: ASYNC110 - a disk says nothing
             await trio.sleep(votes.wait_s)
         if self._lasts(feeder, term):
             self._drop(reason)

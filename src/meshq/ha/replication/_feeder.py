@@ -87,7 +87,8 @@ class Feeder(ReplicaEnd[Logged]):
             self.end(answer.reason or "left", answer.text, known=True)
             return
         self.counted = self.counted or answer.kind == "joined"
-        if answer.kind == "compared":
+        if answer.kind == "compared" and answer.number >= self._term.compared.number:
+            # The answer to a question that nobody asks any more may come late.
             self._term.compared = read_answer(answer, first)
         if answer.kind == "voters":
             self._term.knows_voters = max(self._term.knows_voters, first)
@@ -113,6 +114,11 @@ class Feeder(ReplicaEnd[Logged]):
     def name(self) -> str:
         """The name of the replica."""
         return self.wanted.node_name
+
+    @property
+    def compares(self) -> bool:
+        """Whether the replica is of a version that can compare its store."""
+        return self.wanted.compares
 
     def compare(self, number: int, beyond: int, upto: int, digests: bytes) -> None:
         """Ask for the first difference between two positions, once all is there that is placed."""
@@ -164,6 +170,7 @@ class Feeder(ReplicaEnd[Logged]):
         self._queue.clear()
         self._line.end(f"the replica is dropped ({reason}) {text}".strip())
         self._changed.tell()
+        self._term.changed.tell()
         self._over(reason, known)
 
     # -- the log

@@ -50,6 +50,8 @@ class ReplicationActivation(ReplicationPart, Activation):
         # The node that is lost, while this one may take over from it.
         self._lost_node: FollowedNode | None = None
         self._vote_scope = trio.CancelScope()
+        # The node from which this one takes over, and how the link to it has ended; None: it starts.
+        self._left: tuple[str, FollowEnd] | None = None
         # When a node that is to go on alone may ask for votes again.
         self._ask_at = -math.inf
         # Why the node waits, as it was said last, and the votes about the node that is lost.
@@ -85,8 +87,8 @@ class ReplicationActivation(ReplicationPart, Activation):
         pause = self._rules.retry_interval
         while True:
             found, reason = await self._round()
-            if reason:
-                return await self._take_later(reason)
+            if reason and (term := await self._take_later(reason)) is not None:
+                return term
             pause = self._rules.retry_interval if found else min(pause * 2, self._rules.max_retry_interval)
             await trio.sleep(pause)
 
@@ -97,6 +99,7 @@ class ReplicationActivation(ReplicationPart, Activation):
 
         Return whether one was followed, and why this node may serve; empty: it may not.
         """
+        self._left = None
         answers: list[Standpoint | None] = []
         waiting: list[Log] = []
         refused = False
@@ -104,6 +107,7 @@ class ReplicationActivation(ReplicationPart, Activation):
             began, end = trio.current_time(), await self._follow(url)
             if end.node is not None:
                 if end.may_take_over and await self._takes_over(url, end, began):
+                    self._left = url, end
                     return True, end.reason
                 await self._doubt()
                 self._acting.claiming = False
@@ -137,15 +141,28 @@ class ReplicationActivation(ReplicationPart, Activation):
         before = self._standing
         return await self._begin(max(before.epoch, before.named) + 1, before.activation + 1, reason)
 
-    async def _take_later(self, reason: str) -> ActiveTerm:
-        """Begin a term once the disk takes it; a vote that was won for the term stays given meanwhile."""
+    async def _take_later(self, reason: str) -> ActiveTerm | None:
+        """Begin a term once the disk takes it; a vote that was won for the term stays given meanwhile.
+
+        Return None where no vote was asked, and the other node is there: that one may serve.
+        """
+        voted = self._votes.decide
         while True:
             try:
                 return await self._take(reason)
             except OSError as error:
                 self._complain(error)
+                # Whoever asks meanwhile need not wait for this disk.
+                self._acting.claiming = voted
                 self._show()
             await trio.sleep(self._rules.retry_interval)
+            if voted:
+                continue
+            self._acting.claiming = True
+            if self._left is None or not await self._is_gone(*self._left, patience_s=0.0):
+                self._acting.claiming = False
+                self._lose()
+                return None
 
     def _tell(self, voters: Voters) -> trio.Event:
         """Tell voters in the background that this node takes the role; return an event, set once they know."""

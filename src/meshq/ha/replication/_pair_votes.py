@@ -190,9 +190,10 @@ class PairVotes:
             found = Voters(self._standing().voters).next(known.voters, lives)
             if found == self._standing().voters or feeder.ended:
                 continue
-            names = (self._control.name, feeder.wanted.node_name)
-            if not await self._change(partial(attrs.evolve, members=names, later=found)):
+            if not await self._change(partial(self._with_voters, feeder, found)):
                 continue
+            if feeder.ended:
+                return
             told += 1
             feeder.say_voters(told, found)
             while term.knows_voters < told and not feeder.ended:
@@ -200,3 +201,8 @@ class PairVotes:
             if not feeder.ended and not await self._change(partial(attrs.evolve, voters=found, later=())):
                 # The next change would forget those of whom the replica knows by now.
                 feeder.end("disk")
+
+    def _with_voters(self, feeder: Feeder, found: tuple[str, ...], before: Standing) -> Standing:
+        """Return the memory once others vote; a replica that was in sync before there were voters counts from then."""
+        names, replica = (self._control.name, feeder.wanted.node_name), feeder.wanted.instance.hex()
+        return before if feeder.ended else attrs.evolve(before, members=names, replica=replica, later=found)

@@ -146,6 +146,9 @@ class ReplicationPart:
                     await over.wait()
             finally:
                 late.set()
+                if not over.is_set():
+                    # Also this node does not serve before the disk has answered: whoever asks need not wait for it.
+                    self._acting.standing = attrs.evolve(self._standing, acted=False, in_sync=False)
 
     async def _note_leaving(self, term: ReplicationTerm, over: trio.Event, late: trio.Event) -> None:
         """Store that the replica goes on; and the contrary, if that is late: the last word was not said then."""
@@ -156,6 +159,7 @@ class ReplicationPart:
                     term.noted = True
                 else:
                     await self._remember(attrs.evolve(self._standing, acted=True))
+                self._acting.standing = self._standing
                 over.set()
 
     async def release(self, *, failover: bool) -> None:
@@ -190,11 +194,13 @@ class ReplicationPart:
         return feeder is not None and not feeder.ended and feeder.wanted.primary
 
     async def keeps(self) -> None:
-        """Wait while a primary that is back may get everything."""
+        """Wait while a primary that is back may get everything, be it nothing by now: alone with a part it waits."""
         term = self._acting.term
         if term is not None and self._handing_on.awaited:
             term.stranded = True
         await self._handing_on.keep()
+        while self._primary_follows() and not self._acting.primary_returned:
+            await self._changed.wait()
 
     def finds_no_target(self) -> None:
         """Note that a primary that comes back gets the role, also where failback is not allowed."""
@@ -344,6 +350,7 @@ class ReplicationPart:
             ends=bool(ends),
             given_up=ends,
             ttl_ms=self._reach.ttl_ms,
+            compares=True,
         )
 
     async def _is_stranger(self, url: str, end: FollowEnd) -> bool:
@@ -377,7 +384,7 @@ class ReplicationPart:
     def _progressed(self, step: str, follower: Follower) -> None:
         if step == "begun":
             self._life.on("follow")
-            self._handing_on.emptied = False
+            self._handing_on.emptied = self._handing_on.awaited = False
         elif step == "dropped":
             self._acting.claiming = False
         else:
@@ -482,15 +489,5 @@ class ReplicationPart:
 
     def _show(self, reason: str = "") -> None:
         board, member = self._control.board, RoleMember(name=self._control.name, url=self._reach.own_url)
-        board.show(
-            role_report(
-                board.report,
-                member,
-                self._acting,
-                self._follower,
-                self._standing,
-                phase=self._life.state,
-                reason=reason,
-                last_error=self._last_error,
-            )
-        )
+        about = {"phase": self._life.state, "reason": reason, "last_error": self._last_error}
+        board.show(role_report(board.report, member, self._acting, self._follower, self._standing, **about))

@@ -71,19 +71,26 @@ def forgotten(standing: Standing, epoch: int) -> Standing:
 
 
 def encode_standing(standing: Standing) -> bytes:
-    """Return the bytes of the file."""
-    body = json.dumps(attrs.asdict(standing), sort_keys=True).encode()
+    """Return the bytes of the file.
+
+    The life of a replica, which versions before this field take for damage, is left out where it is not known.
+    """
+    fields = attrs.asdict(standing)
+    if not standing.replica:
+        del fields["replica"]
+    body = json.dumps(fields, sort_keys=True).encode()
     return b"%08x\n" % zlib.crc32(body) + body
 
 
 def decode_standing(data: bytes, file: str) -> Standing:
-    """Read the file.  Raises: DamagedError."""
+    """Read the file; a field of a later version is ignored.  Raises: DamagedError."""
     check, _, body = data.partition(b"\n")
     try:
         if int(check, 16) != zlib.crc32(body):
             raise ValueError("another checksum")
         found = json.loads(body)
         lists = {name: tuple(found.get(name, ())) for name in ("members", "voters", "later")}
-        return Standing(**{**found, **lists})
-    except (ValueError, KeyError, TypeError) as error:
+        known = {one.name: found[one.name] for one in attrs.fields(Standing) if one.name in found}
+        return Standing(**{**known, **lists})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(file, 0, "what the node remembers of its pair", "other bytes") from error

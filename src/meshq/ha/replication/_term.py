@@ -100,6 +100,15 @@ class ReplicationTerm(TermGuard, ReplicationSink):
                 self.taker(batch)
         self.changed.tell()
 
+    async def behind(self) -> None:
+        """Wait until something waits for the replica.
+
+        Checkpoint: if nothing does.
+        Cancellation: nothing changes.
+        """
+        while not self.replicator.behind:
+            await self.changed.wait()
+
     async def durable_beyond(self, position: Position) -> Position:
         """Wait until more is durable by the policy."""
         await trio.lowlevel.checkpoint()

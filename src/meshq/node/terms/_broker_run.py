@@ -297,6 +297,7 @@ class BrokerRun:
         leaving = LeavingBroker(self._settings, lambda: node.handover, trio.lowlevel.current_trio_token)
         await take_over_and_hand_over(leaving, self.name, order, activation.finds_no_target)
         activation.scaled_down()
+        await activation.keeps()
         turn.step_back = StepBack(reason="scaled_down", final=self._ends_then)
         with trio.move_on_after(self._settings.stop_timeout):
             await activation.leaves()

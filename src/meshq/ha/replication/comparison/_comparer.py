@@ -32,6 +32,10 @@ class ComparedReplica(Protocol):
     def told(self) -> bool:
         """Whether the replica was told that it is in sync."""
 
+    @property
+    def compares(self) -> bool:
+        """Whether the replica is of a version that can compare its store."""
+
     def compare(self, number: int, beyond: int, upto: int, digests: bytes) -> None:
         """Ask for the first difference between two positions, once all is there that is placed."""
 
@@ -130,6 +134,9 @@ class Comparer(StoreComparer):
             raise NotFoundError(f"no node {replica!r} follows this one")
         if found.ended or not (term.positions.in_sync and found.told):
             raise RefusedError(f"the replica {replica!r} is not in sync")
+        if not found.compares:
+            # The question would end its link.
+            raise RefusedError(f"the replica {replica!r} is of an older version, which can't compare its store")
         return _Compared(found, term, source)
 
     async def _asked(self, compared: _Compared, beyond: int, upto: int, digests: bytes) -> tuple[int, bytes | None]:
