@@ -12,7 +12,7 @@ import trio
 from meshq import abc
 from meshq.abc import RoleBoard, StepBack
 from meshq.broker import BackupTold, EventBus
-from meshq.errors import ClosedError, NotActiveError, RefusedError, UsageError
+from meshq.errors import ClosedError, MeshqError, NotActiveError, RefusedError, UsageError
 from meshq.ha import Colocated, LiveOnly, ReplicationBackup, ScaleDown, SharedStoreBackup
 from meshq.ids import IDENTITY_BYTES, NodeId
 from meshq.lifecycle import LifeCycle
@@ -164,7 +164,7 @@ class BrokerRun:
             policy = self._settings.policy
             if policy is None:
                 self.turn = turn = Turn()
-                async with store_of_one_node(self._settings, env) as settings, self._voting(env):
+                async with store_of_one_node(self._settings, env) as settings:
                     with turn.scope:
                         await self._serve(settings, env, turn, report)
             else:
@@ -206,18 +206,26 @@ class BrokerRun:
 
         A node that has stepped back is a voter of others until they know those that serve now.
         """
-        if not any(one.kind == "cluster_connection" for one in self._settings.services):
-            yield
-            return
-        from meshq.ha.votes import Voter
-
+        failure: Exception | None = None
         async with trio.open_nursery() as nursery:
-            self.board.voter = Voter(self.name, self._settings.data_dir, env, nursery)
+            self._vote(env, nursery)
             try:
                 yield
+            except (MeshqError, OSError) as error:
+                # It leaves the block as it was raised, in no group.
+                failure = error
             finally:
                 self.board.voter = None
                 nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    def _vote(self, env: abc.Env, nursery: trio.Nursery) -> None:
+        """Let the node vote about other nodes of its cluster from now on."""
+        if any(one.kind == "cluster_connection" for one in self._settings.services):
+            from meshq.ha.votes import Voter
+
+            self.board.voter = Voter(self.name, self._settings.data_dir, env, nursery)
 
     def _change_state(self, change: str, error: BaseException | None = None) -> None:
         state = self.life.on(change)
@@ -245,6 +253,8 @@ class BrokerRun:
             turn.node = node
             async with trio.open_nursery() as nursery:
                 if settings.takeover is None:
+                    if self._settings.policy is None:
+                        self._vote(env, nursery)
                     await node.start(nursery)
                     await self._serve_clients(node, turn, report)
                 else:
@@ -256,6 +266,8 @@ class BrokerRun:
             raise
         finally:
             self.node = self.handing_over = None
+            if self._settings.policy is None:
+                self.board.voter = None
             if node is not None:
                 self._withdraw(node.inproc)
                 with trio.CancelScope(shield=True):
