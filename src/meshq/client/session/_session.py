@@ -362,10 +362,11 @@ class ClientSession:
         self.stream.detach()
         self.pending_calls.fail(error)
         self.send_queue.fail(error)
+        # Before the reads of their bodies: a message whose body does not come any more is not to be received.
+        self.consumers.fail(error)
         self.body_reads.fail(error)
         self.upload_slots.fail(error)
         self._end_renewals(error)
-        self.consumers.fail(error)
         self.stream.settling.clear()
 
     def _end_renewals(self, error: MeshqError | None) -> None:
