@@ -132,15 +132,24 @@ class _Looks:
     of: str = ""
     #: That is being done.
     going_on: bool = False
-    #: How often it was done since the link is up, and how often in a row no queue went after it.
+    #: How often it was done since the link is up, and how often in a row no other queue went after it.
     number: int = 0
     vain: int = 0
     #: Queues were left for the next look.
     left_out: bool = False
+    #: The queues that went since the link is up, as many as are read at a time: a dict as an ordered set.
+    gone: dict[str, None] = attrs.Factory(dict)
 
     def begin_anew(self) -> None:
         """Look again, and at once: the link is another one."""
         self.of, self.number, self.vain = "", 0, 0
+        self.gone.clear()
+
+    def went(self, queue: str) -> None:
+        """Note that a queue went: the next look is worth its while.  A broker may name it again, or others for ever."""
+        if queue not in self.gone and len(self.gone) < KEPT_QUEUES_MAX:
+            self.gone[queue] = None
+            self.vain = 0
 
 
 class Direction:
@@ -333,8 +342,9 @@ class Direction:
             finally:
                 forwarding.consumer = None
                 if forwarding.over and key.kept and not self._is_wanted(key):
-                    await self._source.delete_queue(f"{key.destination.address}{SEPARATOR}{key.kept}")
-                    self._looks.vain = 0
+                    queue = f"{key.destination.address}{SEPARATOR}{key.kept}"
+                    await self._source.delete_queue(queue)
+                    self._looks.went(queue)
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             forwarding.consumer, failed = None, True
