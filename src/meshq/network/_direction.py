@@ -373,6 +373,12 @@ class Direction:
         address = wanted.destination.address
         if broker is None:
             return
+        if self._claimed and forwarding.leaving and not await self._is_known(address):
+            forwarding.over = True
+            text = f"what {broker.name!r} kept for {address!r} was dropped: no such address is here any more"
+            self._counts.last_error = text
+            self._warn("network_kept_dropped", text, address)
+            return
         consumer = network_consumer(
             self._source,
             address,
@@ -418,6 +424,11 @@ class Direction:
             # What comes from now on is for the one that is opened if it is wanted again, before this one is closed.
             forwarding.ended = key.is_topic
             self._look.wake()
+
+    async def _is_known(self, address: str) -> bool:
+        """Whether the target or its cluster has an address: none is made for the name of a queue that nobody wants."""
+        route = await self._target.explain_route(address)
+        return route.exists or any(step.kind == "remote" for step in route.steps)
 
     async def _pump(self, key: _Key, forwarding: _Forwarding, forwarder: Forwarder) -> None:
         """Forward until the network consumer is to end."""
