@@ -36,6 +36,8 @@ from meshq.network._settings import NetworkSettings
 WAITING_MAX: Final = limits.DUPLICATE_IDS_DEFAULT
 #: Queues of one broker that keep messages for one direction of a link, and are looked through: more than a link has.
 KEPT_QUEUES_MAX: Final = 10_000
+#: So many of their names are read without a checkpoint: a few milliseconds.
+NAMES_AT_A_TIME: Final = 500
 #: Of those that nobody wants any more so many are forwarded at a time.
 LEAVING_MAX: Final = 100
 #: So often the time between two looks doubles while no queue goes, as where the user may not delete them.
@@ -278,13 +280,17 @@ class Direction:
             queues, more = await kept_queues(self._source, names.node_id, names.beginning, most=KEPT_QUEUES_MAX)
             if anywhere := names.beginning_anywhere:
                 elsewhere, _ = await kept_queues(self._source, names.node_id, anywhere, most=KEPT_QUEUES_MAX)
-                self._tell_left_behind(names, elsewhere)
+                await self._tell_left_behind(names, elsewhere)
             if more:
                 text = f"more than {KEPT_QUEUES_MAX:,} queues keep messages for {self._settings.name}"
                 self._counts.last_error = f"{text}: others are looked at when some of these are gone"
                 self._warn("network_queues_max", self._counts.last_error, "")
+            mine: list[KeptQueue] = []
+            for at in range(0, len(queues), NAMES_AT_A_TIME):
+                mine += filter(self._passes, names.among(queues[at : at + NAMES_AT_A_TIME]))
+                await trio.lowlevel.checkpoint()
             if self._looks.of == target_id:
-                self._leave(nursery, list(filter(self._passes, names.among(queues))), target_id, more=more)
+                self._leave(nursery, mine, target_id, more=more)
         except MeshqError as error:
             self._counts.last_error = str(error)
             self._looks.of = "" if self._looks.of == target_id else self._looks.of
@@ -292,12 +298,16 @@ class Direction:
             self._looks.going_on = False
             self._look.wake()
 
-    def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
-        for one in names.left_behind(queues):
-            queue = f"{one.address}{SEPARATOR}{one.name}"
-            text = f"{queue!r} keeps messages for a place that {self._settings.name} has not or names otherwise"
-            advice = "give it that URL as it was, or move the messages and delete the queue"
-            self._warn("network_queue_left", f"{text}: {advice}", one.name)
+    async def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
+        advice = (
+            "give it back the URL that it had, or move the messages and delete the queue, as one of an earlier version"
+        )
+        for at in range(0, len(queues), NAMES_AT_A_TIME):
+            for one in names.left_behind(queues[at : at + NAMES_AT_A_TIME]):
+                queue = f"{one.address}{SEPARATOR}{one.name}"
+                text = f"{queue!r} keeps messages, and more and more, for a place that {self._settings.name} has not"
+                self._warn("network_queue_left", f"{text}: {advice}", one.name)
+            await trio.lowlevel.checkpoint()
 
     def _passes(self, queue: KeptQueue) -> bool:
         """Whether messages of this queue may be forwarded: by its name alone the target would take them anywhere."""

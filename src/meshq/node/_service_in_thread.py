@@ -152,7 +152,7 @@ class NetworkFigures:
         """Return the state and the counters of each link.
 
         Raises:
-            NotActiveError: the broker isn't active.
+            NotActiveError: the broker isn't active; ``ClosedError`` once a broker of threads or of asyncio has ended.
         """
         return self._run_sync(self._inner.bridges)
 
@@ -160,7 +160,7 @@ class NetworkFigures:
         """Return the demand at the other brokers that this connector satisfies.
 
         Raises:
-            NotActiveError: the broker isn't active.
+            NotActiveError: the broker isn't active; ``ClosedError`` once a broker of threads or of asyncio has ended.
         """
         return self._run_sync(self._inner.subscriptions)
 
