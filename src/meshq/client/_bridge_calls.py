@@ -30,8 +30,10 @@ def on_failed_attempts(client: Client, hear: Callable[[MeshqError], None]) -> No
 
 
 def keep_to_node(client: Client) -> None:
-    """Have a client fail when its connection comes to a node with another id than before, as by a list of brokers that
-    are no pair: what it has not confirmed is not sent there."""
+    """Have a client fail when its connection comes to a node with another id than before.
+
+    Unconfirmed messages are not sent there: the list of the client may name brokers that are no pair.
+    """
     client._session.facts.keeps_to_node = True
 
 

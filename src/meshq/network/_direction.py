@@ -436,7 +436,7 @@ class Direction:
             self._look.wake()
 
     async def _is_known(self, address: str) -> bool:
-        """Whether the target or its cluster has an address: none is made for the name of a queue that nobody wants."""
+        """Whether the target or its cluster has an address."""
         route = await self._target.explain_route(address)
         return route.exists or any(step.kind == "remote" for step in route.steps)
 

@@ -136,7 +136,10 @@ class BrokerBalancerInThread(BalancerFigures):
 
 
 class NetworkFigures:
-    """The figures of a network connector whose broker runs in another loop; the common part of all faces."""
+    """The figures of a network connector whose broker runs in another loop; the common part of all faces.
+
+    Once a broker of threads or of asyncio has ended, all calls raise ``ClosedError``.
+    """
 
     def __init__(self, inner: NetworkConnector, loop: RunsSync) -> None:
         self.name: str = inner.name
@@ -152,7 +155,7 @@ class NetworkFigures:
         """Return the state and the counters of each link.
 
         Raises:
-            NotActiveError: the broker isn't active; ``ClosedError`` once a broker of threads or of asyncio has ended.
+            NotActiveError: the broker isn't active.
         """
         return self._run_sync(self._inner.bridges)
 
@@ -160,7 +163,7 @@ class NetworkFigures:
         """Return the demand at the other brokers that this connector satisfies.
 
         Raises:
-            NotActiveError: the broker isn't active; ``ClosedError`` once a broker of threads or of asyncio has ended.
+            NotActiveError: the broker isn't active.
         """
         return self._run_sync(self._inner.subscriptions)
 
