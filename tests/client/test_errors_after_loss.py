@@ -11,7 +11,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from meshq import limits
-from meshq.client import BodyStream, Client, Consumer, Delivery, Producer, connect
+from meshq.client import BodyStream, Client, Consumer, DeliveredRun, Delivery, Producer, connect
+from meshq.client.incoming._inbox import Inbox
 from meshq.errors import (
     AddressFullError,
     BusyError,
@@ -220,11 +221,11 @@ async def hold(producer: Producer, *, task_status: trio.TaskStatus[None]) -> Non
 # -- bodies
 
 
-def deliver_large(node: FakeNode) -> None:
-    """A message whose body is read when somebody asks for it."""
+def deliver_large(node: FakeNode, size: int = LARGE) -> None:
+    """A message whose body is read when somebody asks for it, or unasked if it is small enough."""
     session = node.session
     (channel,) = session.consumers
-    about = {"address": "q", "producer": b"p" * 16, "number": 1, "sequence": 1, "size": LARGE}
+    about = {"address": "q", "producer": b"p" * 16, "number": 1, "sequence": 1, "size": size}
     header = Deliver(**about).encode()  # type: ignore[arg-type]
     table = encode_run([b""]).table
     session.say(
@@ -259,6 +260,23 @@ async def test_a_body_whose_bytes_do_not_come_was_not_read(
     kind, text = ENDS[how]
     assert (type(error), error.outcome) == (kind, "not_done")
     assert text in str(error)
+
+
+async def test_a_message_whose_body_is_under_way_when_all_ends_is_not_received(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived: list[DeliveredRun] = []
+    # Another thread may take at once what has arrived.
+    monkeypatch.setattr(Inbox, "arrived", lambda inbox, run: arrived.append(run))
+    env, network = fake_env(node)
+    with suppress(ConnectionBrokenError):
+        async with connect(TCP, env=env, reconnect_attempts=0) as client, client.consumer("q") as consumer:
+            deliver_large(node, LARGE - 1)
+            await wait_all_tasks_blocked()
+            assert consumer._inbox.waiting == 1
+            await end("given up", node, network, client)
+            await until(lambda: client.statistics().state == "failed")
+    assert not arrived
 
 
 async def test_a_body_is_read_by_one_task_at_a_time_in_one_block(node: FakeNode) -> None:

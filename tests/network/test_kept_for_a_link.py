@@ -153,6 +153,38 @@ async def test_another_broker_of_a_list_takes_nothing_that_waits_for_the_first_o
             await take(there, 5, quiet=20)
 
 
+async def test_another_broker_of_a_list_takes_nothing_that_was_on_its_way_to_the_first_one() -> None:
+    uri = "static:(failover:(tcp://b:5000,tcp://c:5000)?insecure=true)"
+    async with world() as made:
+        await made.start("b")
+        await made.start("a", lambda: [NetworkConnector("hub", uri, retry_interval=1, connection_ttl=3)])
+        async with subscribed(made, "b", name="kept", durable=True):
+            await made.brokers["a"].network("hub").wait_for(queue="t", consumers=1, timeout=30)
+        await made.start("c")
+        async with subscribed(made, "c", name="kept", durable=True):
+            pass
+
+        async def flow() -> None:
+            async with made.here("a") as client:
+                for first in range(0, 300, 50):
+                    await client.send_many("t", numbered(50, first))
+                    await trio.sleep(0.001)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(flow)
+            await trio.sleep(0.005)
+            await made.kill("b")
+        await trio.sleep(20)
+        (link,) = made.brokers["a"].network("hub").bridges()
+        assert link.state == "linked"
+        async with subscribed(made, "c", name="kept", durable=True) as (other,):
+            await take(other, 0)
+        await made.start("b")
+        await made.kill("c")
+        async with subscribed(made, "b", name="kept", durable=True) as (there,):
+            assert {one.body for one in await take(there, 300, quiet=20)} == set(numbered(300))
+
+
 async def test_along_a_chain_each_broker_keeps_what_its_next_one_can_not_take() -> None:
     async with world() as made:
         graph = {"e": "", "d": "e", "c": "d", "b": "c", "a": "b"}

@@ -96,24 +96,27 @@ async def test_a_queue_that_could_not_be_deleted_is_looked_for_again_when_nothin
         assert (left.direction._running, left.direction._looks.of) == ({}, "")
 
 
-@pytest.mark.parametrize("refused", [True, False])
-async def test_looks_after_which_no_queue_goes_are_ever_further_apart(
-    monkeypatch: pytest.MonkeyPatch, *, refused: bool
+@pytest.mark.parametrize("how", ["refused", "the same", "others", "too many"])
+async def test_looks_after_which_no_other_queue_goes_are_ever_further_apart(
+    monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     looks = 0
 
     async def named(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
         nonlocal looks
         looks += 1
-        return [f"t::{left.kept}"], not refused
+        topic = "t" if how in ("refused", "the same") else f"t{looks}"
+        return [f"{topic}::{left.names.name(topic, '', 0)}"], how != "refused"
 
+    if how == "too many":
+        monkeypatch.setattr(_direction, "KEPT_QUEUES_MAX", 5)
     monkeypatch.setattr(_direction, "kept_queues", named)
     left = Left(monkeypatch, retry_interval=1)
-    left.error = SecurityError("no") if refused else None
+    left.error = SecurityError("no") if how == "refused" else None
     left.wanted()
     with trio.move_on_after(100):
         await left.direction.serve()
-    assert (3 <= looks <= 10) if refused else (looks >= 90)
+    assert (looks >= 90) if how == "others" else (3 <= looks <= 15)
 
 
 def test_many_queues_that_are_there_already_are_told_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

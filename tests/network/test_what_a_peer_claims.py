@@ -126,7 +126,8 @@ async def test_a_broker_that_names_other_queues_for_ever_is_asked_ever_more_seld
         await trio.sleep(20)
         # Two directions, each of which asks for two places.
         assert 8 <= len(looks) <= 2 * 2 * 9, looks
-        assert len(looks) <= len(opened) <= len(looks) / 2 * 3
+        # On the way back none of the topics is known here.
+        assert len(looks) / 2 <= len(opened) <= len(looks) / 2 * 3
         assert "network_queues_max" in {getattr(one, "event", "") for one in caplog.records}
         async with consuming(made, "b") as (_, there):
             await known(made, "ab", "q", 1)

@@ -32,11 +32,44 @@ async def test_only_topics_of_users_that_the_settings_let_pass_are_forwarded_for
     monkeypatch.setattr(_direction, "kept_queues", claim)
     async with world() as made:
         await made.start("b")
-        await made.start("a", lambda: [to("b", duplex=True, excluded=[Topics("secret")])])
+        await made.start("a")
+        async with made.here("a") as client:
+            await client.create_address("t", "multicast")
+        await made.brokers["a"].add_network(to("b", duplex=True, excluded=[Topics("secret")]))
         await made.brokers["a"].network("to-b").wait_for(timeout=30)
         await trio.sleep(0.5)
     # What the settings exclude now may still wait here for a subscription there: these are names of this broker.
     assert opened == {"t": 2, "secret": 1}
+
+
+async def test_what_another_broker_names_makes_no_address_here(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def claim(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
+        there = client.statistics().node_id == peer and beginning.endswith(".")
+        return [f"{one}::{beginning}{one}@{node_id}" for one in ("t", "u")] if there else [], False
+
+    opened: list[str] = []
+
+    def open_one(client: Client, address: str, **about: Any) -> Consumer:
+        opened.append(address)
+        return network_consumer(client, address, **about)
+
+    monkeypatch.setattr(_direction, "network_consumer", open_one)
+    monkeypatch.setattr(_direction, "kept_queues", claim)
+    async with world() as made:
+        await made.start("b")
+        async with made.here("b") as client:
+            peer = client.statistics().node_id
+        await made.start("a")
+        async with made.here("a") as client:
+            await client.create_address("t", "multicast")
+            await made.brokers["a"].add_network(to("b", duplex=True))
+            await made.brokers["a"].network("to-b").wait_for(timeout=30)
+            await trio.sleep(0.5)
+            assert set(opened) == {"t"} and not (await client.explain_route("u")).exists
+    (told,) = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "network_kept_dropped"]
+    assert "for 'u' was dropped: no such address is here" in told
 
 
 async def test_a_broker_takes_no_request_as_a_message_that_another_broker_forwards() -> None:

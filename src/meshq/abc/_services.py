@@ -78,7 +78,8 @@ class Demand(ABC):
     @abstractmethod
     def kept(self, beginning: str) -> tuple[int, int | None]:
         """Return how many messages of topics wait here for another broker of the network, and when the oldest of them
-        came, in milliseconds since 1970; None without any.  ``beginning``: how the names of their subscriptions begin.
+        was sent, by its sender's clock, in milliseconds since 1970; None without any.
+        ``beginning``: how the names of their subscriptions begin.
         """
 
 

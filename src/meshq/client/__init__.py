@@ -4,6 +4,7 @@ from meshq.client._agent_urls import Agent, agent_of
 from meshq.client._bridge_calls import (
     acknowledge,
     forget_window,
+    keep_to_node,
     on_failed_attempts,
     put_back,
     send_bridged,
@@ -161,6 +162,7 @@ __all__ = [
     "factory_of",
     "forget_window",
     "holes_between",
+    "keep_to_node",
     "kept_queues",
     "network_consumer",
     "on_failed_attempts",

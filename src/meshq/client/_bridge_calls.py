@@ -29,6 +29,14 @@ def on_failed_attempts(client: Client, hear: Callable[[MeshqError], None]) -> No
     client._watchers.watch_attempts(hear)
 
 
+def keep_to_node(client: Client) -> None:
+    """Have a client fail when its connection comes to a node with another id than before.
+
+    Unconfirmed messages are not sent there: the list of the client may name brokers that are no pair.
+    """
+    client._session.facts.keeps_to_node = True
+
+
 async def window_at(client: Client, address: str, window: int, routing: str = "") -> int:
     """Return the number of messages that a bridge may have in flight to an address: at most ``window``, and at most the
     number of duplicate ids that the target remembers.

@@ -36,6 +36,8 @@ from meshq.network._settings import NetworkSettings
 WAITING_MAX: Final = limits.DUPLICATE_IDS_DEFAULT
 #: Queues of one broker that keep messages for one direction of a link, and are looked through: more than a link has.
 KEPT_QUEUES_MAX: Final = 10_000
+#: So many of their names are read without a checkpoint: a few milliseconds.
+NAMES_AT_A_TIME: Final = 500
 #: Of those that nobody wants any more so many are forwarded at a time.
 LEAVING_MAX: Final = 100
 #: So often the time between two looks doubles while no queue goes, as where the user may not delete them.
@@ -132,15 +134,24 @@ class _Looks:
     of: str = ""
     #: That is being done.
     going_on: bool = False
-    #: How often it was done since the link is up, and how often in a row no queue went after it.
+    #: How often it was done since the link is up, and how often in a row no other queue went after it.
     number: int = 0
     vain: int = 0
     #: Queues were left for the next look.
     left_out: bool = False
+    #: The queues that went since the link is up, as many as are read at a time: a dict as an ordered set.
+    gone: dict[str, None] = attrs.Factory(dict)
 
     def begin_anew(self) -> None:
         """Look again, and at once: the link is another one."""
         self.of, self.number, self.vain = "", 0, 0
+        self.gone.clear()
+
+    def went(self, queue: str) -> None:
+        """Note that a queue went: the next look is worth its while.  A broker may name it again, or others for ever."""
+        if queue not in self.gone and len(self.gone) < KEPT_QUEUES_MAX:
+            self.gone[queue] = None
+            self.vain = 0
 
 
 class Direction:
@@ -269,13 +280,17 @@ class Direction:
             queues, more = await kept_queues(self._source, names.node_id, names.beginning, most=KEPT_QUEUES_MAX)
             if anywhere := names.beginning_anywhere:
                 elsewhere, _ = await kept_queues(self._source, names.node_id, anywhere, most=KEPT_QUEUES_MAX)
-                self._tell_left_behind(names, elsewhere)
+                await self._tell_left_behind(names, elsewhere)
             if more:
                 text = f"more than {KEPT_QUEUES_MAX:,} queues keep messages for {self._settings.name}"
                 self._counts.last_error = f"{text}: others are looked at when some of these are gone"
                 self._warn("network_queues_max", self._counts.last_error, "")
+            mine: list[KeptQueue] = []
+            for at in range(0, len(queues), NAMES_AT_A_TIME):
+                mine += filter(self._passes, names.among(queues[at : at + NAMES_AT_A_TIME]))
+                await trio.lowlevel.checkpoint()
             if self._looks.of == target_id:
-                self._leave(nursery, list(filter(self._passes, names.among(queues))), target_id, more=more)
+                self._leave(nursery, mine, target_id, more=more)
         except MeshqError as error:
             self._counts.last_error = str(error)
             self._looks.of = "" if self._looks.of == target_id else self._looks.of
@@ -283,12 +298,16 @@ class Direction:
             self._looks.going_on = False
             self._look.wake()
 
-    def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
-        for one in names.left_behind(queues):
-            queue = f"{one.address}{SEPARATOR}{one.name}"
-            text = f"{queue!r} keeps messages for a place that {self._settings.name} has not or names otherwise"
-            advice = "give it that URL as it was, or move the messages and delete the queue"
-            self._warn("network_queue_left", f"{text}: {advice}", one.name)
+    async def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
+        advice = (
+            "give it back the URL that it had, or move the messages and delete the queue, as one of an earlier version"
+        )
+        for at in range(0, len(queues), NAMES_AT_A_TIME):
+            for one in names.left_behind(queues[at : at + NAMES_AT_A_TIME]):
+                queue = f"{one.address}{SEPARATOR}{one.name}"
+                text = f"{queue!r} keeps messages, and more and more, for a place that {self._settings.name} has not"
+                self._warn("network_queue_left", f"{text}: {advice}", one.name)
+            await trio.lowlevel.checkpoint()
 
     def _passes(self, queue: KeptQueue) -> bool:
         """Whether messages of this queue may be forwarded: by its name alone the target would take them anywhere."""
@@ -333,8 +352,9 @@ class Direction:
             finally:
                 forwarding.consumer = None
                 if forwarding.over and key.kept and not self._is_wanted(key):
-                    await self._source.delete_queue(f"{key.destination.address}{SEPARATOR}{key.kept}")
-                    self._looks.vain = 0
+                    queue = f"{key.destination.address}{SEPARATOR}{key.kept}"
+                    await self._source.delete_queue(queue)
+                    self._looks.went(queue)
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             forwarding.consumer, failed = None, True
@@ -362,6 +382,12 @@ class Direction:
         settings, broker, wanted = self._settings, self.broker, forwarding.wanted
         address = wanted.destination.address
         if broker is None:
+            return
+        if self._claimed and forwarding.leaving and not await self._is_known(address):
+            forwarding.over = True
+            text = f"what {broker.name!r} kept for {address!r} was dropped: no such address is here any more"
+            self._counts.last_error = text
+            self._warn("network_kept_dropped", text, address)
             return
         consumer = network_consumer(
             self._source,
@@ -408,6 +434,11 @@ class Direction:
             # What comes from now on is for the one that is opened if it is wanted again, before this one is closed.
             forwarding.ended = key.is_topic
             self._look.wake()
+
+    async def _is_known(self, address: str) -> bool:
+        """Whether the target or its cluster has an address."""
+        route = await self._target.explain_route(address)
+        return route.exists or any(step.kind == "remote" for step in route.steps)
 
     async def _pump(self, key: _Key, forwarding: _Forwarding, forwarder: Forwarder) -> None:
         """Forward until the network consumer is to end."""

@@ -21,6 +21,7 @@ from meshq.client import (
     Disconnected,
     FailedOver,
     demand_of,
+    keep_to_node,
     on_failed_attempts,
     watch,
 )
@@ -206,7 +207,11 @@ class NetworkLink:
         broker = self._broker
         env = broker.control.env
         here = Client.over(partial(broker.acceptor.connect_local, "a service"), env=env, reconnect_attempts=0)
-        there = self._owner.factory().connect()
+        factory = self._owner.factory()
+        there = factory.connect()
+        if len(factory.endpoints) > 1:
+            # What waits for one of them is not for another one, and neither is what is on its way there.
+            keep_to_node(there)
         on_failed_attempts(there, self._not_reached)
         watch(there, self._events)
         names = self._owner.kept

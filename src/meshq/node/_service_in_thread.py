@@ -136,7 +136,10 @@ class BrokerBalancerInThread(BalancerFigures):
 
 
 class NetworkFigures:
-    """The figures of a network connector whose broker runs in another loop; the common part of all faces."""
+    """The figures of a network connector whose broker runs in another loop; the common part of all faces.
+
+    Once a broker of threads or of asyncio has ended, all calls raise ``ClosedError``.
+    """
 
     def __init__(self, inner: NetworkConnector, loop: RunsSync) -> None:
         self.name: str = inner.name

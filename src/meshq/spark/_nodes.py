@@ -61,6 +61,12 @@ class NodeLink(NamedTuple):
         statistics = self.client.statistics()
         return statistics.state == "connected" and statistics.node_id.hex() == self.node
 
+    @property
+    def astray(self) -> bool:
+        """Whether it is connected to another node that has come to one of the URLs, and so looks no further."""
+        statistics = self.client.statistics()
+        return statistics.state == "connected" and statistics.node_id.hex() != self.node
+
 
 def missing_queue(links: Iterable[NodeLink], name: str) -> MeshqError:
     """Make the error of a queue that no node has."""
@@ -183,7 +189,8 @@ class Brokers:
         return found
 
     def links(self) -> dict[str, NodeLink]:
-        """Connect to the nodes that are new, or away and told to be elsewhere; return all that are connected now.
+        """Connect to the nodes that are new, or away and told to be elsewhere, or whose client has come to another
+        node; return all that are connected now.
 
         Raises:
             ConnectionBrokenError: none can be reached.
@@ -191,7 +198,8 @@ class Brokers:
         """
         for address in self.addresses().values():
             known = self._links.get(address.node)
-            if known is None or (not known.up and not set(address.urls) <= set(known.address.urls)):
+            told = known is not None and not set(address.urls) <= set(known.address.urls)
+            if known is None or known.astray or (told and not known.up):
                 try:
                     self._links[address.node] = self._link(address)
                     if known is not None:

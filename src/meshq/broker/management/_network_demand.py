@@ -233,8 +233,8 @@ def kept_queues(router: Router, asker: Requester, named: Mapping[str, Any]) -> V
 
 
 class KeptMessages(NamedTuple):
-    """Messages that are kept for another broker of the network: their number, and when the oldest of them came, in
-    milliseconds since 1970; None without any."""
+    """Messages that are kept for another broker of the network: their number, and when the oldest of them was sent, by
+    its sender's clock, in milliseconds since 1970; None without any."""
 
     messages: int
     oldest_ms: int | None

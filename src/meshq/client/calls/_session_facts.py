@@ -6,7 +6,7 @@ from typing import Final
 
 from meshq.abc import HandoverTarget
 from meshq.client.calls._link_failures import outcome_of
-from meshq.errors import MeshqError
+from meshq.errors import MeshqError, UseAnotherServerError
 from meshq.wire import Close
 
 #: Nodes that have sent a client away one after another, of which it tells.
@@ -16,7 +16,18 @@ _CAME_FROM_MAX: Final = 8
 class SessionFacts:
     """The identity of one session, and the reason of its failure; only the session assigns them."""
 
-    __slots__ = ("_came_from", "epoch", "failure", "key", "node_id", "number", "only_resumes", "target", "visited")
+    __slots__ = (
+        "_came_from",
+        "epoch",
+        "failure",
+        "keeps_to_node",
+        "key",
+        "node_id",
+        "number",
+        "only_resumes",
+        "target",
+        "visited",
+    )
 
     def __init__(self) -> None:
         #: Rises each time the session is made anew; deliveries of an older one are stale.
@@ -33,6 +44,8 @@ class SessionFacts:
         self.visited: bytes = b""
         #: Whether the client wants its session and no new one: it may belong to another node by now.
         self.only_resumes: bool = False
+        #: Whether the client fails when it comes to a node with another id, unless its own one has sent it there.
+        self.keeps_to_node: bool = False
         #: Why the session has failed.
         self.failure: MeshqError | None = None
 
@@ -57,6 +70,16 @@ class SessionFacts:
         """Note that the client has a session again."""
         self._came_from.clear()
         self.target, self.visited = None, b""
+
+    def check_node(self, node_id: bytes) -> None:
+        """Check that the client may have its session at this node.
+
+        Raises:
+            UseAnotherServerError: the client keeps to another one.
+        """
+        if self.keeps_to_node and self.node_id not in (b"", node_id) and self.target is None:
+            text = f"the node {node_id.hex()} is another one than {self.node_id.hex()}, to which the client keeps"
+            raise UseAnotherServerError(text, outcome="not_done")
 
     def check(self) -> None:
         """Raise if the session has failed, with the outcome not_done."""

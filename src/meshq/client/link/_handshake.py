@@ -10,7 +10,7 @@ import attrs
 from meshq.client.link._backlog_writer import BacklogWriter
 from meshq.client.link._login import Login
 from meshq.client.session._session import LinkOwner
-from meshq.errors import RemoteProtocolError, SecurityError
+from meshq.errors import RefusedError, RemoteProtocolError
 from meshq.wire import (
     FEATURES,
     MECHANISM_SCRAM,
@@ -64,7 +64,11 @@ class HandshakeUser(Protocol):
         """
 
     def request(self, node_id: bytes) -> Header:
-        """Make the request to a node that has let the client in."""
+        """Make the request to a node that has let the client in.
+
+        Raises:
+            RefusedError: the node is not the one that is meant, and the link ends.
+        """
 
     def wants(self, attached: Attached) -> bool:
         """Return whether the session that the node offers is the one that is wanted."""
@@ -139,7 +143,7 @@ class Handshake:
                     if rest:
                         self._session.handle(rest)
                     return
-        except (RemoteProtocolError, SecurityError) as error:
+        except (RemoteProtocolError, RefusedError) as error:
             self._owner.peer_violated(error)
             return
         self._link.flush()

@@ -277,8 +277,13 @@ class ClientSession:
         return attached.resumed or not self.facts.only_resumes
 
     def request(self, node_id: bytes) -> Attach:
-        """Make the ATTACH request: for the session that this client has at the node, or for a new session."""
+        """Make the ATTACH request: for the session that this client has at the node, or for a new session.
+
+        Raises:
+            UseAnotherServerError: the client keeps to another node.
+        """
         facts, stream = self.facts, self.stream
+        facts.check_node(node_id)
         resumes = stream.resumable and node_id == facts.node_id
         return Attach(
             session=facts.number if resumes else 0,
@@ -362,10 +367,11 @@ class ClientSession:
         self.stream.detach()
         self.pending_calls.fail(error)
         self.send_queue.fail(error)
+        # Before the reads of their bodies: a message whose body does not come any more is not to be received.
+        self.consumers.fail(error)
         self.body_reads.fail(error)
         self.upload_slots.fail(error)
         self._end_renewals(error)
-        self.consumers.fail(error)
         self.stream.settling.clear()
 
     def _end_renewals(self, error: MeshqError | None) -> None:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from meshq import limits
 from meshq.blocking.connector import RunPart
 from meshq.client import DeliveredRun, ReceivedMessage
+from meshq.concurrency import copied_error
 from meshq.errors import SettingsError
 from meshq.message import PropertyValue
 from meshq.spark._properties_format import as_bytes, as_text, key_bytes, merged, shown_without_key
@@ -62,6 +63,11 @@ class _Rows:
         """The bytes of the bodies, about."""
         large, run = self.run.large, self.run.view.run
         return len(run.body) * self.count // run.rows if large is None else large.size
+
+    def check_body(self) -> None:
+        """Raise why a large body did not come, if it did not."""
+        if self.run.large is not None and self.run.large.trouble is not None:
+            raise copied_error(self.run.large.trouble)
 
     def messages(self) -> list[ReceivedMessage]:
         """Return the messages, for columns that are rarely asked for."""
@@ -233,14 +239,22 @@ class BatchBuilder:
         self._schema = schema
         self._facts = facts
         self._makers = [(_COLUMNS[field.name], field.type) for field in schema]
+        self._shows_bodies = "value" in schema.names
         # What becomes one batch each; a large body is one of its own, since to join is to copy.
         self._parts: list[list[_Rows]] = []
         self._joining = False
         self._rows = self._bytes = 0
 
     def add(self, part: RunPart) -> None:
-        """Add messages."""
+        """Add messages.
+
+        Raises:
+            MeshqError: a large body did not come, and its message is not added.
+        """
         rows = _Rows(part)
+        if self._shows_bodies:
+            # Here and not in ``take``: whoever reads on after a lost link begins with the first that was not added.
+            rows.check_body()
         joins = rows.run.large is None
         if joins and self._joining:
             self._parts[-1].append(rows)
