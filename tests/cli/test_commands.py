@@ -27,7 +27,8 @@ def test_a_file_is_printed_as_it_is_understood(tmp_path: Path, capsys: pytest.Ca
     file.write_text(f'{text}\n[security]\nusers = {{ app = "secret" }}\n')
     assert main(["check-config", str(file), "--print"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        *("# These variables have to be set when this file is read:", "# MESHQ_SECURITY_USERS_APP", ""),
+        "# These variables have to be set when this file is read:",
+        *("# MESHQ_SECURITY_USERS_APP: security.users.app", ""),
         *('name = "hq"', 'data_dir = "data"', "stop_timeout = 2", ""),
         *("[security.users]", 'app = { env = "MESHQ_SECURITY_USERS_APP" }'),
     ]

@@ -79,7 +79,7 @@ async def test_a_link_that_can_not_be_made_says_why_in_the_log_and_to_who_waits(
         broker = made.brokers["a"]
         await broker.add_network(to("b"))
         link = broker.network("to-b")
-        with pytest.raises(CallTimeoutError, match="0 of 1 links after 3 s; to-b is connecting: .*5000"):
+        with pytest.raises(CallTimeoutError, match=r"0 of 1 links after 3 s; to-b is connecting: .*5000"):
             await link.wait_for(timeout=3)
         assert [one.levelname for one in caplog.records if "the link to-b is down: " in one.getMessage()] == ["WARNING"]
         await broker.remove_network("to-b")
