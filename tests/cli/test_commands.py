@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from meshq import TLS, Acceptor, QuorumNode
 from meshq.__main__ import main
 from meshq.testing.new_test import NEW_TEST
+from tests.env.authorities import Authority
 
 
 def test_a_good_file_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +27,8 @@ def test_a_file_is_printed_as_it_is_understood(tmp_path: Path, capsys: pytest.Ca
     file.write_text(f'{text}\n[security]\nusers = {{ app = "secret" }}\n')
     assert main(["check-config", str(file), "--print"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        *("# These variables have to be set when this file is read:", "# MESHQ_SECURITY_USERS_APP", ""),
+        "# These variables have to be set when this file is read:",
+        *("# MESHQ_SECURITY_USERS_APP: security.users.app", ""),
         *('name = "hq"', 'data_dir = "data"', "stop_timeout = 2", ""),
         *("[security.users]", 'app = { env = "MESHQ_SECURITY_USERS_APP" }'),
     ]
@@ -158,3 +161,22 @@ def test_a_witness_that_can_not_begin_says_why(tmp_path: Path, capsys: pytest.Ca
     assert main([*run, "tcp://127.0.0.1:0"]) == 2
     assert main(["quorum"]) == 2
     assert not (tmp_path / "w0").exists()
+
+
+def test_a_witness_with_a_tls_url_has_a_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[QuorumNode] = []
+    monkeypatch.setattr("trio.run", lambda _, nodes, __: served.extend(nodes))
+    password = tmp_path / "password"
+    password.write_text("secret")
+    run = ["quorum", "run", "w0", "--data-dir", str(tmp_path / "w0"), "--password-file", str(password), "--url"]
+    assert main([*run, "tls://127.0.0.1:0"]) == 1
+    assert "needs --certificate FILE, and --key FILE" in capsys.readouterr().err
+    assert main([*run, "tcp://127.0.0.1:0", "--certificate", "a.pem"]) == 1
+    assert main([*run, "tls://127.0.0.1:0", "--key", "a.key"]) == 1
+    assert served == []
+    certificate = Authority("ours").issue(tmp_path / "w0.pem", "127.0.0.1")
+    assert main([*run, "tls://127.0.0.1:0", "--certificate", certificate, "--key", certificate]) == 0
+    tls = TLS(certificate=certificate, key=certificate)
+    assert [node.settings["acceptors"] for node in served] == [(Acceptor("tls://127.0.0.1:0", tls=tls),)]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshq import Colocated, ReplicationBackup, ReplicationPrimary, SharedStoreBackup, SharedStorePrimary
+from meshq.config import load_broker
 from tests.config.test_policies import PAIR, load, said
 
 #: The numbers and names of the example of the ActiveMQ documentation.
@@ -76,3 +77,17 @@ def test_what_does_not_go_together_is_named(tmp_path: Path, text: str, line: int
     found = said(tmp_path, text, PAIR)
     assert found and any(problem in one for _, one in found), found
     assert line in [at for at, _ in found]
+
+
+def test_the_file_of_the_page_on_colocated_backups_can_be_read(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "colocated-backups.md"
+    _, _, rest = page.read_text(encoding="utf-8").partition("```toml\n")
+    file = tmp_path / "broker.toml"
+    file.write_text(rest.partition("```")[0])
+    assert load_broker(file, environ={"SHOP_PASSWORD": "secret"}).ha.policy == "colocated"
+
+
+def test_a_pair_without_a_way_to_its_other_node_is_told_where_the_way_belongs(tmp_path: Path) -> None:
+    services = '\n[[services]]\nkind = "cluster_connection"\nname = "shop"\npassword = "secret"\n'
+    (problem,) = said(tmp_path, '[ha]\npolicy = "replication_backup"\n', services)
+    assert problem[1].startswith("services[0].static_connectors: none is not allowed; allowed: those of the other")

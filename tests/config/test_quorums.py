@@ -10,6 +10,7 @@ import pytest
 
 from meshq import (
     TLS,
+    Acceptor,
     Broker,
     MajorityVote,
     MeshQuorum,
@@ -245,6 +246,19 @@ def test_failback_has_to_be_allowed_under_either_name(tmp_path: Path, policy: st
     for text, allowed in (("", False), (f"{alias} = true\n", True)):
         ha: Any = load(tmp_path, f'[ha]\npolicy = "{policy}"\n{text}', PAIR)._settings.ha
         assert ha.allow_failback is allowed
+
+
+def test_the_tls_of_a_witness_is_that_of_its_acceptors(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    certificate = Authority("ours").issue(tmp_path / "w0.pem", "127.0.0.1")
+    text = '[quorum]\nname = "w0"\ndata_dir = "w0"\npassword = "x"\nacceptors = ["tls://127.0.0.1:0"]\n'
+    file.write_text(f'{text}tls = {{ certificate = "{certificate}" }}\n')
+    (witness,) = load_nodes(file)
+    assert isinstance(witness, QuorumNode)
+    assert witness.settings["acceptors"] == (Acceptor("tls://127.0.0.1:0", tls=TLS(certificate=certificate)),)
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r":5: quorum.acceptors\[0\]: 'tls://127.0.0.1:0' is not allowed"):
+        load_nodes(file)
 
 
 def test_a_policy_in_a_file_takes_the_settings_of_a_vote(tmp_path: Path) -> None:

@@ -370,7 +370,7 @@ def test_no_password_and_no_key_is_written_unless_asked_for(tmp_path: Path) -> N
     text = dump_config(*nodes)
     clear = tomllib.loads(dump_config(*nodes, secrets="text"))
     told = text.partition("\n\n")[0].splitlines()
-    names = [line.removeprefix("# ") for line in told[1:]]
+    names = [line.removeprefix("# ").partition(": ")[0] for line in told[1:]]
     assert told[0] == "# These variables have to be set when this file is read:"
     values = list(secrets_of(tomllib.loads(text), clear))
     assert [name for name, _ in values] and sorted(dict(values)) == sorted(names) and len(set(names)) == 12
@@ -433,7 +433,7 @@ def balanced(policy: Any) -> Broker:
         (lambda: broker(ReplicationBackup(quorum=MemoryQuorum(session=5.0))), "ha.quorum"),
         (
             lambda: broker(acceptors=[Acceptor("tls://127.0.0.1:0", tls=ssl.create_default_context())]),
-            "acceptors.0.tls",
+            "acceptors[0].tls",
         ),
         (
             lambda: broker(services=[DiscoveryGroup("g", OwnEndpoint("231.7.7.7", 9))]),
@@ -458,7 +458,7 @@ def test_a_policy_of_balancing_of_ones_own_is_written_by_its_module_and_class() 
 
 @pytest.mark.parametrize("nodes", [(), (broker(), broker()), ("a",)])
 def test_a_file_is_of_one_broker_or_one_witness_or_of_both(nodes: Any) -> None:
-    with pytest.raises(SettingsError, match="one Broker, one QuorumNode, or one of each"):
+    with pytest.raises(SettingsError, match=r"one meshq\.Broker, none of meshq\.aio or"):
         dump_config(*nodes)
 
 

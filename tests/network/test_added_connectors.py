@@ -54,6 +54,8 @@ async def test_what_can_not_be_added_or_removed_is_named() -> None:
             await broker.add_network(to("b"))
         with pytest.raises(SettingsError, match="uri"):
             await broker.add_network(NetworkConnector("far", "static:(tcp://far.example:1)"))
+        with pytest.raises(SettingsError, match="which are user= and password= of the connector"):
+            NetworkConnector("far", "static:(tcp://user:canary@b:5000)")
         wrong: Any = "to-b"
         with pytest.raises(SettingsError, match=r"connector='to-b' is not allowed; allowed: a NetworkConnector"):
             await broker.add_network(wrong)
@@ -67,6 +69,22 @@ async def test_what_can_not_be_added_or_removed_is_named() -> None:
             with pytest.raises(NotActiveError):
                 await call()
         assert broker.network("to-b").name == "to-b"
+
+
+async def test_a_link_that_can_not_be_made_says_why_in_the_log_and_to_who_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as made:
+        await start(made, {"a": ""})
+        broker = made.brokers["a"]
+        await broker.add_network(to("b"))
+        link = broker.network("to-b")
+        with pytest.raises(CallTimeoutError, match=r"0 of 1 links after 3 s; to-b is connecting: .*5000"):
+            await link.wait_for(timeout=3)
+        assert [one.levelname for one in caplog.records if "the link to-b is down: " in one.getMessage()] == ["WARNING"]
+        await broker.remove_network("to-b")
+        with pytest.raises(NotActiveError, match="the network connector 'to-b' was removed, or its broker"):
+            await link.wait_for(timeout=3)
 
 
 async def test_a_connector_that_is_added_stops_with_its_broker() -> None:

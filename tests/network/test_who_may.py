@@ -38,7 +38,9 @@ async def test_a_user_that_may_send_is_enough_for_one_direction() -> None:
             await take(there, 5)
 
 
-async def test_a_wrong_password_is_told_by_the_link_and_a_right_one_mends_it_on_either_side() -> None:
+async def test_a_wrong_password_is_told_by_the_link_and_a_right_one_mends_it_on_either_side(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     users = {"link": "a long password"}
     security = Security(users=users, roles={"link": {"links"}}, permissions={"#": Permissions(send={"links"})})
     async with world() as made:
@@ -51,6 +53,7 @@ async def test_a_wrong_password_is_told_by_the_link_and_a_right_one_mends_it_on_
             told.last_error
         )
         assert "canary" not in str(told.last_error)
+        assert [text for text in caplog.messages if "the link to-b to tcp://b:5000 can't be made: " in text]
         async with consuming(made, "b") as (_, there):
             await made.send("a", "q", numbered(5))
             await take(there, 0)

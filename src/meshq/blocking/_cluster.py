@@ -87,6 +87,6 @@ class NetworkConnector(NetworkFigures):
         Raises:
             SettingsError: what is waited for is not allowed.
             CallTimeoutError: the time is up; the error says how far it came.
-            NotActiveError: the broker isn't active.
+            NotActiveError: the broker isn't active, or the connector was removed.
         """
         self._call(self._inner.wait_for, bridges=bridges, queue=queue, consumers=consumers, timeout=timeout)

@@ -33,7 +33,9 @@ def add_quorum(command: argparse.ArgumentParser) -> None:
     run = tasks.add_parser("run", help=text, description=text)
     run.add_argument("name", metavar="NAME", help="differs from the names of the other witnesses")
     run.add_argument("--data-dir", required=True, metavar="DIR", help="where the witness keeps what it has promised")
-    run.add_argument("--url", required=True, metavar="URL", help="tcp://HOST:PORT; port 0 for any free port")
+    run.add_argument("--url", required=True, metavar="URL", help="tls:// or tcp://HOST:PORT; port 0 for any free port")
+    run.add_argument("--certificate", metavar="FILE", help="the certificate of the witness, for a tls:// URL")
+    run.add_argument("--key", metavar="FILE", help="its private key, if it is not in the same file")
     text = "Print the record of each node id, and what each witness has of it; nothing is changed."
     show = tasks.add_parser("show", help=text, description=text)
     show.add_argument("urls", nargs="+", metavar="URL", help="of a witness; give those of all")
@@ -53,6 +55,8 @@ def _password(options: argparse.Namespace) -> Secret:
 
 
 def _run(options: argparse.Namespace) -> None:
+    if options.url.startswith("tls:") and options.certificate is None:
+        raise FailedError("a tls:// URL needs --certificate FILE, and --key FILE unless the key is in the same file")
     node = QuorumNode(
         options.name,
         data_dir=options.data_dir,
@@ -60,6 +64,7 @@ def _run(options: argparse.Namespace) -> None:
         password=_password(options),
         user=options.user,
         ensemble=options.ensemble,
+        tls=TLS(certificate=options.certificate, key=options.key) if options.certificate or options.key else None,
         insecure=options.insecure,
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -61,9 +61,10 @@ def agent_of(uri: object) -> Agent:
         return _agent(Url.parse(uri))  # type: ignore[arg-type]
     except SettingsError as error:
         known = error.setting in ("url", "uri")
-        raise SettingsError(
-            "uri", uri, _ALLOWED if known else f"{error.setting} as {error.allowed}", shown=hidden
-        ) from error
+        allowed = _ALLOWED if known else f"{error.setting} as {error.allowed}"
+        if known and "@" in str(uri):
+            allowed = f"{_ALLOWED}; without a user and a password, which are user= and password= of the connector"
+        raise SettingsError("uri", uri, allowed, shown=hidden) from error
 
 
 def _agent(read: Url) -> Agent:

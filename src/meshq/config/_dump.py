@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 def dump_config(*nodes: Broker | QuorumNode, secrets: Literal["env", "text"] = "env") -> str:
     """Return the text of a configuration file that describes a broker, a witness of a quorum, or one of each.
 
-    A broker that is read from the file has equal settings.  A setting that has its default is left out.
+    A broker that is read from the file has equal settings.  A setting that has its default is left out, and so is what
+    was changed while the broker ran.
 
     ``secrets``: ``"env"`` writes no password and no key, but the name of a variable of the environment for each, which
     has to be set when the file is read; the first lines of the text list the names.  ``"text"`` writes passwords and

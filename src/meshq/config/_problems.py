@@ -29,7 +29,7 @@ def seen(value: object) -> str:
     """Show a value in an error; a value that may be a password is hidden."""
     if isinstance(value, str | int | float):
         return "***" if value == "***" else repr(value).lower() if isinstance(value, bool) else repr(value)
-    kinds = {dict: "a table", list: "a list", type(None): "nothing"}
+    kinds = {dict: "a table", list: "a list", tuple: "a list" if value else "none", type(None): "nothing"}
     return kinds.get(type(value), type(value).__name__)
 
 

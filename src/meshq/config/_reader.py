@@ -227,8 +227,7 @@ class Reader:
                 return made if whole else MISSING
 
     def _place(self, setting: object, value: object, given: dict[str, Any], keys: dict[str, Key]) -> Path:
-        """Return the path of the setting that an error names, from this table on."""
-        # An error may name one of several: ``connectors['a']``, ``directories.journal``.
+        """Return the path of the setting that an error names, such as ``connectors['a']``, from this table on."""
         whole, bracket, inner = str(setting).partition("[")
         name = whole.rpartition(".")[2]
         if name in keys:
@@ -381,7 +380,8 @@ class Reader:
                 raise WrongTypeError(f"{seen(value)} is not allowed; allowed: a directory{in_memory}")
             return value
         if Acceptor in kinds and isinstance(value, str):
-            return Acceptor(value)
+            # A witness gives its own ``tls`` and ``insecure`` to such acceptors.
+            return value if self._path[0] == "quorum" else Acceptor(value)
         if Acceptor in kinds:
             return self.table(value, Acceptor)
         return self._converter.structure(value, kinds[0])
@@ -408,8 +408,8 @@ def _said_by_the_broker(name: str, value: object, given: Mapping[str, Any]) -> P
     """Return the path of a setting that a broker finds wrong when it compares all of them."""
     acceptors, services = given.get("acceptors", ()), given.get("services", ())
     found: list[Path] = []
-    if name == "acceptor":
-        found = [("acceptors", at) for at, one in enumerate(acceptors) if one.url == value]
+    if name in ("acceptor", "url"):
+        found = [("acceptors", at) for at, one in enumerate(acceptors) if getattr(one, "url", one) == value]
     elif name == "discovery":
         found = [("acceptors", at, name) for at, one in enumerate(acceptors) if one.discovery == value]
     elif name == "redirect_to":
@@ -418,6 +418,8 @@ def _said_by_the_broker(name: str, value: object, given: Mapping[str, Any]) -> P
         found = [("services", at, "pool", name) for at, one in enumerate(services) if one.kind == "broker_balancer"]
     elif name == "certificates":
         found = [("security", name)]
+    elif name == "static_connectors":
+        found = [("services", at, name) for at, one in enumerate(services) if one.kind == "cluster_connection"]
     elif name == "password":
         found = [("services", at, name) for at, one in enumerate(services) if _exposed(one)]
     elif name == "connector":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -13,6 +14,7 @@ from meshq.abc import BalancerPolicy, BroadcastEndpoint, HAPolicy, QuorumProvide
 from meshq.bridge import Bridge
 from meshq.cluster import ClusterConnection
 from meshq.config._keys import ENDPOINTS, POLICIES, SERVICES, keys_of
+from meshq.config._lines_format import shown
 from meshq.config._pool_table import PoolTable
 from meshq.config._quorum_table import QUORUMS, AuthTable
 from meshq.config._toml_format import InLine, toml_text
@@ -36,12 +38,15 @@ _EMPTY: Final[tuple[object, ...]] = (JournalSettings(), StoreDirectories(), {}, 
 TABLES: Final = (
     *(Acceptor, AddressSettings, JournalSettings, Permissions, ScaleDown, Security, StoreDirectories, TLS),
 )
-_ALLOWED: Final = "what a file can say; a program is needed for others"
+_ALLOWED: Final = "what a file can say, such as TLS(...) and policies by their names; a program is needed for others"
 
 #: A URL with a password in it.
 PASSWORD: Final = re.compile(r"://[^/?,)]*@|://.*[?&;]password=", re.IGNORECASE)
 
-Where = tuple[str, ...]
+#: Part of a key that a variable can have as it is, but for its capitals.
+PLAIN: Final = re.compile("[a-z0-9_]+")
+
+Where = tuple[str | int, ...]
 
 
 def written(nodes: Sequence[object], secrets: Secrets) -> str:
@@ -55,7 +60,8 @@ def written(nodes: Sequence[object], secrets: Secrets) -> str:
     brokers = [one for one in nodes if isinstance(one, Broker)]
     witnesses = [one for one in nodes if isinstance(one, QuorumNode)]
     if not nodes or len(brokers) > 1 or len(witnesses) > 1 or len(brokers) + len(witnesses) < len(nodes):
-        raise SettingsError("nodes", nodes, "one Broker, one QuorumNode, or one of each")
+        allowed = "one meshq.Broker, none of meshq.aio or meshq.blocking; one QuorumNode; or both"
+        raise SettingsError("nodes", nodes, allowed)
     writer = _Writer(secrets)
     table = writer.broker(brokers[0]) if brokers else {}
     if witnesses:
@@ -65,16 +71,16 @@ def written(nodes: Sequence[object], secrets: Secrets) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise SettingsError("nodes", error.object[error.start : error.end], "texts that UTF-8 can encode") from error
-    names = "".join(f"# {name}\n" for name in writer.variables)
+    names = "".join(f"# {name}: {key}\n" for name, key in writer.variables.items())
     return f"# These variables have to be set when this file is read:\n{names}\n{text}" if names else text
 
 
 class _Writer:
-    """Makes tables of settings objects; ``variables`` are the names that stand for secrets."""
+    """Makes tables of settings objects; ``variables`` are the names that stand for secrets, and the key of each."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
-        self.variables: dict[str, None] = {}
+        self.variables: dict[str, str] = {}
 
     def broker(self, broker: Broker) -> dict[str, Any]:
         """Return the table of a broker."""
@@ -108,7 +114,7 @@ class _Writer:
         if isinstance(value, Secret | EncryptionKey):
             return self._secret(value, path)
         if isinstance(value, str) and self._secrets == "env" and PASSWORD.search(value):
-            raise SettingsError(".".join(path), "***", "a URL without a password, unless secrets='text'")
+            raise SettingsError(shown(path), "***", "a URL without a password, unless secrets='text'")
         if isinstance(value, str | bool | int | float):
             return value
         if isinstance(value, bytes):
@@ -125,7 +131,7 @@ class _Writer:
         if path[-1:] == ("auth",):
             user, password = value
             return self.table({"user": user, "password": password}, AuthTable, path)
-        found = [self._value(one, (*path, str(at))) for at, one in enumerate(value)]
+        found = [self._value(one, (*path, at)) for at, one in enumerate(value)]
         if all(isinstance(one, Acceptor) for one in value) and all(one.keys() == {"url"} for one in found):
             return [one["url"] for one in found]
         return found
@@ -166,10 +172,16 @@ class _Writer:
 
     def _secret(self, value: Secret | EncryptionKey, path: Where) -> Any:
         if self._secrets == "env":
-            name = re.sub(r"[^A-Z0-9]+", "_", "_".join(("meshq", *path)).upper())
-            while name in self.variables:
-                name += "_"
-            self.variables[name] = None
+            parts = [str(part) for part in path]
+            name = re.sub(r"[^A-Z0-9]+", "_", "_".join(("meshq", *parts)).upper())
+            if name in self.variables or not all(PLAIN.fullmatch(part) for part in parts):
+                # Else the variable of one key could become that of another one when keys come and go.
+                name += "_" + hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:8].upper()
+            key = shown(path)
+            # A line of a comment has to stay one.
+            self.variables[name] = "".join(
+                one if one.isprintable() else one.encode("unicode_escape").decode() for one in key
+            )
             return InLine(env=name)
         text = value.reveal()
         return text.hex() if isinstance(text, bytes) else text
@@ -229,4 +241,4 @@ def _own_provider(provider: QuorumProvider, path: Where) -> dict[str, Any]:
 
 
 def _not_in_a_file(path: Where, value: object) -> SettingsError:
-    return SettingsError(".".join(path), value, _ALLOWED)
+    return SettingsError(shown(path), value, _ALLOWED)

@@ -242,7 +242,7 @@ class NetworkConnector(Service):
         Raises:
             SettingsError: what is waited for is not allowed.
             CallTimeoutError: the time is up; the error says how far it came.
-            NotActiveError: the broker isn't active.
+            NotActiveError: the broker isn't active, or the connector was removed.
         """
         check_in_trio("Broker")
         for name, value in (("bridges", bridges), ("consumers", consumers)):
@@ -256,7 +256,13 @@ class NetworkConnector(Service):
                 await self._changed.wait()
         if not self._met(bridges, queue, consumers):
             linked, found = self._found(queue)
-            text = f"{linked} of {bridges} links, {found} of {consumers} consumers of {queue!r} after {timeout} s"
+            known = f", {found} of {consumers} consumers of {queue!r}" if queue is not None else ""
+            causes = "".join(
+                f"; {one.name} is {one.state}: {one.last_error}"
+                for one in self.bridges()
+                if one.state != "linked" and one.last_error
+            )
+            text = f"{linked} of {bridges} links{known} after {timeout} s{causes}"
             raise CallTimeoutError(text, outcome="not_done") from TimeoutError(f"waited {timeout:g} s for a change")
 
     def _met(self, bridges: int, queue: str | None, consumers: int) -> bool:
@@ -266,7 +272,7 @@ class NetworkConnector(Service):
     def _found(self, queue: str | None) -> tuple[int, int]:
         """Return how many links are up, and how many consumers of a queue have a network consumer here."""
         if self._broker is None:
-            raise NotActiveError(f"the broker of the network connector {self.name!r} is not active")
+            raise NotActiveError(f"the network connector {self.name!r} was removed, or its broker is not active")
         linked = [link for link in self._links if link.state == "linked"]
         found = 0
         for link in self._links:

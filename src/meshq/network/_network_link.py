@@ -194,7 +194,9 @@ class NetworkLink:
                     await self._link()
                 except MeshqError as error:
                     self._counts.last_error = str(error)
-                    self._owner.warn("network_link_broken", f"the link {self._label} begins again: {error}", "")
+                    what = "begins again" if self.peer else "can't be made"
+                    text = f"the link {self._label} to {self.url.partition('?')[0]} {what}: {error}"
+                    self._owner.warn("network_link_broken", text, self._label)
                 self._lost()
                 await trio.sleep(self._settings.retry_interval)
         finally:
@@ -249,9 +251,8 @@ class NetworkLink:
     def _not_reached(self, error: MeshqError) -> None:
         self._counts.last_error = str(error)
         kept, age = self._kept()
-        if age is not None:
-            text = f"the link {self._label} is down and keeps {kept:,} messages, the oldest for {age:.0f} s: {error}"
-            self._owner.warn("network_link_down", text, self._label)
+        keeps = f" and keeps {kept:,} messages, the oldest for {age:.0f} s" if age is not None else ""
+        self._owner.warn("network_link_down", f"the link {self._label} is down{keeps}: {error}", self._label)
 
     # -- the connection
 
