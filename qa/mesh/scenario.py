@@ -172,6 +172,8 @@ def _begin_roaming(simulation: Simulation, scene: Scene, nodes: list[MeshNode]) 
 
 async def _judge_cluster(nodes: list[MeshNode], reader: TopologyReader, roamer: Roamer | None) -> None:
     """Write down the errors of nodes and clients about the cluster in calm."""
+    if trio.current_time() < LEAST_S:
+        await trio.sleep_until(LEAST_S)
     await judge_topology(nodes, reader)
     if roamer is not None:
         await roamer.judge(nodes)
@@ -289,8 +291,6 @@ async def mesh_scenario(
     more_queues = functools.partial(_drained, delays, limits, groups, tapes, payrolls)
     await _peace(scene, cast, nodes, bridges, more_queues, gone, retiring)
     await _moved_messages(scene, nodes, departure, redistribution)
-    if trio.current_time() < LEAST_S:
-        await trio.sleep_until(LEAST_S)
     await _judge_cluster(nodes, reader, roamer)
     _end_finding(discovery, faults, nodes, finder)
     await expire_in_doubt(nodes, faults, simulation.swarm)
