@@ -10,7 +10,7 @@ import attrs
 from meshq.client.link._backlog_writer import BacklogWriter
 from meshq.client.link._login import Login
 from meshq.client.session._session import LinkOwner
-from meshq.errors import RefusedError, RemoteProtocolError
+from meshq.errors import RemoteProtocolError, SecurityError, UseAnotherServerError
 from meshq.wire import (
     FEATURES,
     MECHANISM_SCRAM,
@@ -67,7 +67,7 @@ class HandshakeUser(Protocol):
         """Make the request to a node that has let the client in.
 
         Raises:
-            RefusedError: the node is not the one that is meant, and the link ends.
+            UseAnotherServerError: the node is not the one that is meant, and the link ends.
         """
 
     def wants(self, attached: Attached) -> bool:
@@ -143,7 +143,7 @@ class Handshake:
                     if rest:
                         self._session.handle(rest)
                     return
-        except (RemoteProtocolError, RefusedError) as error:
+        except (RemoteProtocolError, SecurityError, UseAnotherServerError) as error:
             self._owner.peer_violated(error)
             return
         self._link.flush()
