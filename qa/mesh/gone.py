@@ -190,7 +190,14 @@ class MeshGone:
                     pass
                 else:
                     node.left("messages of a node that is only away given back without force", 1)
-            moved = await client.give_back(self._node_id, force=state == "away")
+            try:
+                moved = await client.give_back(self._node_id, force=state == "away")
+            except UsageError:
+                # Another node has told of it again meanwhile.
+                state = self.state(node)
+                if state != "away":
+                    raise
+                moved = await client.give_back(self._node_id, force=True)
             if state in ("away", "down") and self.node is not None:
                 self._swarm.count(f"seen.gave_back_{state}", int(moved > 0))
                 self._history.expected.doubtful(self.node.place)
