@@ -193,9 +193,8 @@ class MeshGone:
             try:
                 moved = await client.give_back(self._node_id, force=state == "away")
             except UsageError:
-                # Another node has told of it again meanwhile.
-                state = self.state(node)
-                if state != "away":
+                # A node that was started again, and has not reached the other one since, can't tell how it has gone.
+                if state != "forgotten":
                     raise
                 moved = await client.give_back(self._node_id, force=True)
             if state in ("away", "down") and self.node is not None:
