@@ -11,6 +11,7 @@ from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._pair_activation import ReplicationActivation
 from meshq.ha.replication._replica_machine import Following
+from meshq.wire import Log
 from qa.ha.replicated import run_replicated_pair_seed
 from tests.seeds.finding import find_mistake
 
@@ -34,8 +35,12 @@ def promotes_who_is_not_in_sync(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def believes_a_link_that_has_ended(patch: pytest.MonkeyPatch) -> None:
-    """A replica takes over without asking whether its primary lives, be it that it was dropped."""
+def believe_a_link_that_has_ended(patch: pytest.MonkeyPatch) -> None:
+    """A replica takes over without asking whether its primary lives, be it that it was dropped, and a primary goes on
+    without asking whether its replica has taken over.
+
+    One of the two questions is enough while both nodes run.
+    """
 
     async def gone(activation: object, url: str, node: object) -> bool:
         return True
@@ -46,11 +51,12 @@ def believes_a_link_that_has_ended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicationActivation, "_is_gone", gone)
     patch.setattr("meshq.ha.replication._follower.Follower._take_dropped", dropped)
     patch.setattr("meshq.ha.replication._follower.Follower.give_in", lambda follower: None)
+    patch.setattr(ActingSide, "_may_have_taken_over", lambda acting, feeder, term: False)
 
 
 def says_that_it_waits_while_it_may_take_over(patch: pytest.MonkeyPatch) -> None:
     """A node that comes back is told by the one in sync that nobody is about to serve."""
-    patch.setattr(ActingSide, "_busy", ActingSide._waiting)
+    patch.setattr("meshq.ha.replication._acting_side.busy", lambda **who: Log(kind="waiting", **who))
 
 
 def sends_no_large_body(patch: pytest.MonkeyPatch) -> None:
@@ -70,7 +76,7 @@ def remembers_no_epoch(patch: pytest.MonkeyPatch) -> None:
 MISTAKES = (
     drops_the_tail_of_the_catch_up,
     promotes_who_is_not_in_sync,
-    believes_a_link_that_has_ended,
+    believe_a_link_that_has_ended,
     says_that_it_waits_while_it_may_take_over,
     sends_no_large_body,
     remembers_no_epoch,

@@ -16,5 +16,5 @@ MET = (*(f"seen.{sight}" for sight in VOTED_SIGHTS), *(f"fault.{kind}" for kind 
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 def test_a_pair_with_voters_keeps_what_was_confirmed_whatever_is_cut_and_in_whatever_order_it_starts() -> None:
-    reports = reports_that_meet("voted", MET, seeds=SEEDS, most=24)
+    reports = reports_that_meet("voted", MET, seeds=SEEDS, most=48)
     assert all(report.confirmed and report.simulated_s >= DURATION_S for report in reports)
