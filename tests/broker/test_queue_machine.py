@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshq.broker.queue._consumer_state import fitting, span_bytes
+from meshq.broker.queue._consumer_state import RowSpan, fitting, span_bytes
 from meshq.broker.queue._message_counts import skip_rows
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._run import QueueRun
@@ -459,3 +459,35 @@ def test_room_is_never_negative_for_a_consumer_over_its_bytes() -> None:
     consumer = QueueConsumer(queue, Nowhere(), 1, 10, 5)
     consumer.unacked, consumer.unacked_bytes = 1, 50
     assert consumer.credit() == 0
+
+
+# -- what only a part of the history of a queue comes upon
+
+
+def test_a_message_of_a_group_that_is_delayed_holds_up_no_other_and_comes_after_its_delay() -> None:
+    queue = make_queue()
+    view = put(queue, groups=["a", "a", "b"])
+    consumer = join(queue, 1)
+    assert dealt(queue) == {1: [1]}
+    second = RowSpan(view, 1, 2, 1)
+    queue.delay(second)
+    settle(consumer, 1, 1)
+    assert dealt(queue) == {1: [3]}
+    settle(consumer, 2, 2)
+    assert dealt(queue) == {1: []}
+    queue.wake(second)
+    assert dealt(queue) == {1: [2]}
+
+
+def test_a_queue_of_last_values_grants_nothing_while_a_run_has_not_been_looked_at() -> None:
+    queue = make_queue()
+    put(queue, values=[{"key": 1}, {"key": 2}])
+    newer = put(queue, values=[{"key": 1}])
+    content = newer.run.content
+    newer.run.forget()
+    queue.keep_last_values("key")
+    join(queue)
+    assert dealt(queue) == {1: []}
+    newer.run.restore(content)
+    queue.content_loaded(newer)
+    assert dealt(queue) == {1: [2, 3]}
