@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 import os
-import types
 import typing
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -27,9 +26,19 @@ from meshq.config._keys import (
     Key,
     PolicyName,
     QuorumOfPolicy,
-    is_class,
     is_table,
     keys_of,
+)
+from meshq.config._kinds import (
+    is_composite,
+    is_mapping,
+    is_sequence,
+    is_set,
+    is_union,
+    octets,
+    one_of_words,
+    policy_name,
+    strict,
 )
 from meshq.config._lines_format import KeyLines, Path, shown
 from meshq.config._older_keys_format import with_policy
@@ -65,12 +74,12 @@ class Reader:
         self.problems: list[tuple[int, str, str]] = []
         self._converter = cattrs.Converter(detailed_validation=False)
         for kind, name in ((bool, "true or false"), (int, "a whole number"), (float, "a number"), (str, "a text")):
-            self._converter.register_structure_hook(kind, _strict(kind, name))
-        self._converter.register_structure_hook(bytes, _bytes)
+            self._converter.register_structure_hook(kind, strict(kind, name))
+        self._converter.register_structure_hook(bytes, octets)
         hooks: list[tuple[Callable[[Any], bool], Callable[[Any, Any], Any]]] = [
-            (_is_set, self._set),
-            (_is_sequence, self._sequence),
-            (_is_mapping, self._mapping),
+            (is_set, self._set),
+            (is_sequence, self._sequence),
+            (is_mapping, self._mapping),
             (is_table, self.table),
             (lambda kind: kind is Service, self._service),
             (lambda kind: kind is BroadcastEndpoint, self._endpoint),
@@ -78,13 +87,13 @@ class Reader:
             (lambda kind: kind is QuorumOfPolicy, self._quorum),
             (lambda kind: kind is GroupName, self._group),
             (lambda kind: kind in SECRETS, self._secret),
-            (_is_union, self._union),
+            (is_union, self._union),
             # Of the predicates that fit the last one counts.
             (lambda kind: kind == AuthTable | None, self._auth),
             (lambda kind: kind is PoolTable, self._pool),
             (lambda kind: kind is DestinationsTable, self._destinations),
-            (lambda kind: kind is PolicyName, _policy_name),
-            (lambda kind: typing.get_origin(kind) is typing.Literal, _word),
+            (lambda kind: kind is PolicyName, policy_name),
+            (lambda kind: typing.get_origin(kind) is typing.Literal, one_of_words),
         ]
         for predicate, hook in hooks:
             self._converter.register_structure_hook_func(predicate, hook)
@@ -143,8 +152,8 @@ class Reader:
         if any(key.required and key.name not in given for key in keys.values()):
             return MISSING
         if kind is Broker and not whole:
-            given = {name: item for name, item in given.items() if not _composite(keys[name].type)}
-        elif any(_composite(key.type) for key in lost):
+            given = {name: item for name, item in given.items() if not is_composite(keys[name].type)}
+        elif any(is_composite(key.type) for key in lost):
             return MISSING
         made = self._make(kind, given, keys)
         if self._files and isinstance(made, TLS):
@@ -441,60 +450,3 @@ def _exposed(service: Service) -> bool:
     except SettingsError:
         return True
     return False
-
-
-def _strict(kind: type[Any], allowed: str) -> Callable[[Any, Any], Any]:
-    kinds = (int, float) if kind is float else (kind,)
-
-    def structure(value: object, _: object) -> Any:
-        if type(value) not in kinds:
-            raise WrongTypeError(f"{seen(value)} is not allowed; allowed: {allowed}")
-        return value
-
-    return structure
-
-
-def _bytes(value: object, _: object) -> bytes:
-    try:
-        return bytes.fromhex(value if isinstance(value, str) else "-")
-    except ValueError:
-        raise WrongTypeError(f"{seen(value)} is not allowed; allowed: hexadecimal digits, two for each byte") from None
-
-
-def _policy_name(value: object, _: object) -> Any:
-    """Take a policy's name, or several times the same one."""
-    names = value if isinstance(value, list) else [value]
-    if not names or any(not isinstance(name, str) for name in names):
-        raise WrongTypeError(f"{seen(value)} is not allowed; allowed: a text")
-    return names
-
-
-def _word(value: object, kind: Any) -> Any:
-    """Take one of several words."""
-    words = typing.get_args(kind)
-    if type(value) is not str or value not in words:
-        raise WrongTypeError(f"{seen(value)} is not allowed; allowed: {' or '.join(map(repr, words))}")
-    return value
-
-
-def _is_union(kind: Any) -> bool:
-    return typing.get_origin(kind) in (types.UnionType, typing.Union)
-
-
-def _is_mapping(kind: Any) -> bool:
-    return is_class(kind, Mapping)
-
-
-def _is_sequence(kind: Any) -> bool:
-    return is_class(kind, Sequence)
-
-
-def _is_set(kind: Any) -> bool:
-    return is_class(kind, Set)
-
-
-def _composite(kind: Any) -> bool:
-    """Whether values of this type are made of others."""
-    if kind is HAPolicy or is_table(kind) or _is_mapping(kind) or _is_sequence(kind):
-        return True
-    return _is_union(kind) and any(_composite(one) for one in typing.get_args(kind))
