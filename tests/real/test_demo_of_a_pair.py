@@ -8,10 +8,13 @@ from collections.abc import Sequence
 
 import attrs
 import pytest
+import trio
 
 from meshq import SettingsError
 from meshq.demo import _main
 from meshq.demo._paired import Change, PairOptions, PairTally, ReplicaTally, account_table, parse_paired
+from meshq.demo._paired._shared import PairDemo
+from meshq.demo._process import DemoError, ungrouped
 
 LINES = [
     b"2013,1,1,517,515,2,830,819,11,UA,1545,N14228,EWR,IAH,227,1400,5,15,2013-01-01T10:00:00Z",
@@ -135,6 +138,20 @@ def test_a_flight_that_is_lost_or_comes_twice_ends_the_demo_with_status_1(
     monkeypatch.setattr("meshq.demo._paired.run_paired", run)
     assert _main.main(["--ha", "replication", "--rows", "2000"]) == 1
     assert said in capsys.readouterr().out
+
+
+async def test_a_node_that_ends_by_itself_ends_the_demo_with_its_error_and_one_that_was_killed_does_not() -> None:
+    with (
+        pytest.raises(DemoError, match=r"^the second ended with status 1:\n(.|\n)*KeyError: 'no such role'"),
+        ungrouped(),
+    ):
+        async with trio.open_nursery() as nursery:
+            demo = PairDemo("unused", [], nursery)
+            first = demo.start("first", "replica")
+            demo.kill(first)
+            await first.ended.wait()
+            demo.start("second", "no such role")
+            await trio.sleep_forever()
 
 
 def test_a_number_of_flights_may_be_said() -> None:

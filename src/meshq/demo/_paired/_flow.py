@@ -65,6 +65,7 @@ class Flow(Generic[A]):
         self._nursery = nursery
         self._client = {**CLIENT, **client}
         self._children: dict[str, Child] = {}
+        self._killed: set[Child] = set()
         self._urls: dict[str, str] = {}
         # By the name of a node that serves how many nodes have all that was confirmed.
         self._in_sync: dict[str, int] = {}
@@ -99,11 +100,22 @@ class Flow(Generic[A]):
                 await self.until("all flights have come", done.is_set)
             nursery.cancel_scope.cancel()
 
-    def start(self, name: str, role: str, *arguments: str) -> None:
-        """Start a node."""
+    def start(self, name: str, role: str, *arguments: str) -> Child:
+        """Start a node; its end is an error, unless it was killed."""
         child = Child(name, role, *arguments)
         self._children[name] = child
-        self._nursery.start_soon(child.attend, self._heard)
+        self._nursery.start_soon(self._attend, child)
+        return child
+
+    async def _attend(self, child: Child) -> None:
+        await child.attend(self._heard)
+        if child not in self._killed:
+            raise child.failure()
+
+    def kill(self, child: Child) -> None:
+        """Kill a node."""
+        self._killed.add(child)
+        child.kill()
 
     def _heard(self, child: Child, report: Report) -> None:
         if isinstance(report, Ready):

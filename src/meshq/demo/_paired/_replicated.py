@@ -196,7 +196,7 @@ class ReplicaDemo(Flow[ReplicaTally]):
         account, rows = self.account, len(self.account.lines)
         await self.until("a fifth is sent", lambda: account.confirmed >= rows * KILL_AT)
         name = account.changes[SOURCE][-1].node
-        self._children[name].kill()
+        self.kill(self._children[name])
         batch, pause_s = self._batch, self._pause_s
         self._batch, self._pause_s = max(1, rows // TRICKLE // 4), TRICKLE_S
         await self.until("the backup serves", lambda: self._terms(SOURCE) == 2)

@@ -92,7 +92,7 @@ class PairDemo(Flow[PairTally]):
         account, rows = self.account, len(self.account.lines)
         await self.until("a fifth is sent", lambda: account.confirmed >= rows * KILL_AT)
         epoch, child = self._serving()
-        child.kill()
+        self.kill(child)
         await self.until("the other node serves", lambda: self._serving()[0] > epoch)
         port = self._urls[child.name].rpartition(":")[2]
         self.start(child.name, "member", self._data_dir, child.name, port)
