@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._pair_activation import ReplicationActivation
 from meshq.ha.replication._replica_machine import Following
+from meshq.ha.replication._standing_format import Standing
+from meshq.ha.replication.meeting._own_words import waiting
+from meshq.wire import Log
 from qa.ha.replicated import run_replicated_pair_seed
 from tests.seeds.finding import find_mistake
 
@@ -50,7 +53,11 @@ def believes_a_link_that_has_ended(patch: pytest.MonkeyPatch) -> None:
 
 def says_that_it_waits_while_it_may_take_over(patch: pytest.MonkeyPatch) -> None:
     """A node that comes back is told by the one in sync that nobody is about to serve."""
-    patch.setattr(ActingSide, "_busy", ActingSide._waiting)
+
+    def waits(**who: Any) -> Log:
+        return waiting(Standing(), primary=False, **who)
+
+    patch.setattr("meshq.ha.replication._acting_side.busy", waits)
 
 
 def sends_no_large_body(patch: pytest.MonkeyPatch) -> None:
