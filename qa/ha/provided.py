@@ -51,7 +51,7 @@ PROVIDED_FAULTS: Final[Mapping[str, int]] = {**FAULTS, **PROVIDED}
 #: What the fixed seeds have to have seen, each at least once.
 PROVIDED_SIGHTS: Final = (
     *("takeover", "handed_over", "failback", "stopped", "started", "synced", "lease_lost", "large", "transaction"),
-    *("peers", "in_doubt", "refused", "foreign_error", "half_claimed", "old_machine", "short_pause"),
+    *("peers", "in_doubt", "refused", "foreign_error", "half_claimed", "old_machine", "short_pause", "scaled_down"),
 )
 #: The share of the runs in which a machine is replaced under its name, and comes back.
 REPLACED: Final = 0.4
@@ -150,7 +150,6 @@ class ProvidedStage(ReplicatedStage):
     """A run with a quorum."""
 
     any_order = True
-    leaving = 0.0
     sights = PROVIDED_SIGHTS
     faults = PROVIDED_FAULTS
 

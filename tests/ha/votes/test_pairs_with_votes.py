@@ -214,7 +214,7 @@ async def test_a_replica_that_has_won_leaves_the_role_to_its_primary_where_its_d
 async def until_vote(ground: VotingMachines, name: str) -> None:
     """Wait until a node has won a vote."""
     with trio.fail_after(60):
-        while not any(one.granted for one in ground.votes[name]):
+        while not any(one.granted for one in ground.votes[name]):  # noqa: ASYNC110 - it is looked at
             await trio.sleep(0.1)
 
 
