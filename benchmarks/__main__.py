@@ -21,6 +21,7 @@ SECONDS = 2.0
 QUICK_SECONDS = 0.2
 #: A backlog that fits into a quick run.
 QUICK_BACKLOG = 20_000
+QUICK_TRIALS = 2
 
 
 def parser() -> argparse.ArgumentParser:
@@ -37,6 +38,9 @@ def parser() -> argparse.ArgumentParser:
         "--against", metavar="COMMIT", help="run meshq of this checkout and of that commit in turn, and nothing else"
     )
     made.add_argument("--quick", action="store_true", help="very short runs: they show that it works, no figures")
+    made.add_argument(
+        "--disturbed", action="store_true", help="keep runs in which others used the machine; the figures say how much"
+    )
     made.add_argument("--result", metavar="NAME", help="add the runs to docs/results/NAME.json")
     made.add_argument("--replace", action="store_true", help="begin that file anew")
     made.add_argument("--docs", action="store_true", help="only make docs/performance.md from docs/results")
@@ -68,7 +72,7 @@ def run_row(row: Row, systems: Sequence[str], options: argparse.Namespace) -> tu
                 continue
             workload = row.workload(system, options.seconds, options.messages)
             try:
-                run[system] = (measure if options.quick else measure_undisturbed)(system, workload)
+                run[system] = (measure if options.quick or options.disturbed else measure_undisturbed)(system, workload)
             except BenchmarkError as error:
                 failed += 1
                 print(f"{row.key} {system}: {error}", file=sys.stderr)
@@ -141,6 +145,7 @@ def shortened(row: Row) -> Row:
             workload,
             count=min(workload.count, QUICK_BACKLOG),
             seconds=min(workload.seconds, QUICK_SECONDS),
+            trials=min(workload.trials, QUICK_TRIALS),
         )
         for system, workload in row.workloads.items()
     }

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+#: A run in which others had more of the processors is a disturbed one.
+FOREIGN_PERCENT_MAX = 10.0
 STAT = Path("/proc/stat")
 #: Of the first line of that file: user, nice, system, and what the host gave to others.  Interrupts are nobody's.
 COLUMNS = (1, 2, 3, 8)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import against
+from benchmarks.bystanders import FOREIGN_PERCENT_MAX
 from benchmarks.processes import ROOT
 from benchmarks.results import DIRECTORY, KIND, is_benchmark, load, verdict
 from benchmarks.rows import Line, Row, Target, chosen
@@ -167,10 +168,27 @@ def _section(result: Mapping[str, Any], elsewhere: Collection[str]) -> str:
     return "\n\n".join(
         [
             f"## {result['name']}",
-            f"Commit `{result['commit']}`, {result['date']}; medians of up to {runs} runs in turn.\n{_facts(result)}",
+            f"Commit `{result['commit']}`, {result['date']}; medians of up to {runs} runs in turn.\n{_facts(result)}"
+            f"{_disturbed(result)}",
             markdown_table([line for line in lines(result, whole=True) if shown(line[0])]),
             yardstick(result),
         ]
+    )
+
+
+def _disturbed(result: Mapping[str, Any]) -> str:
+    """A word about runs that were kept although others used the machine."""
+    shares = [
+        figures.get("foreign_percent", 0.0)
+        for entry in result["rows"].values()
+        for run in entry["runs"]
+        for figures in run.values()
+    ]
+    if max(shares, default=0.0) <= FOREIGN_PERCENT_MAX:
+        return ""
+    return (
+        f"\nOthers used {min(shares):.0f} to {max(shares):.0f} % of the machine meanwhile: what is held against"
+        " something else of the same run says more than the figures alone."
     )
 
 

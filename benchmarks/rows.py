@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -18,6 +19,8 @@ FLOOR_TO_REDIS = 4.0
 LATENCY_STRETCH = 3.0
 #: How long an idle broker is watched: 0.1 % of it is 20 ms of CPU, and the kernel counts nanoseconds.
 IDLE_SECONDS = 20.0
+#: Losses of a node in one measurement of a failover.
+TRIALS = 20
 #: What must fit a whole number of times into a count: 4 tasks of 100, 1,000 per pipeline.
 COUNT_STEP = 2_000
 
@@ -292,6 +295,81 @@ def _balancers() -> tuple[Row, ...]:
     )
 
 
+def _failovers() -> tuple[Row, ...]:
+    """How long a client gets no confirm after the loss of the node that serves, and what the time was spent on."""
+
+    def row(key: str, what: str, bound: float | None, **about: Any) -> Row:
+        targets = () if bound is None else (Target(at_most=bound),)
+        lines = (
+            Line(metric="p50_s", title=f"{what}: no confirm, p50", unit="s"),
+            Line(metric="p99_s", title=f"{what}: no confirm, p99", unit="s", targets=targets),
+            Line(metric="noticed_s", title=f"{what}: until the other node opens the store", unit="s"),
+            Line(metric="opened_s", title=f"{what}: until it serves from then", unit="s"),
+            Line(metric="reached_s", title=f"{what}: until the client has a confirm from then", unit="s"),
+        )
+        workload = Workload(kind="failover", **{"count": 1_000, "trials": TRIALS, **about})
+        return Row(key=key, lines=lines, workloads={"ours": workload})
+
+    silence = 1.0
+    stored = [
+        row(
+            f"P9-stored-{name}",
+            f"crash, shared store with {count:,} messages",
+            None,
+            policy="shared_store",
+            count=count,
+            trials=3,
+        )
+        for name, count in (("10k", 10_000), ("100k", 100_000), ("1M", 1_000_000))
+    ]
+    return (
+        row("P9-shared", "crash, shared store, defaults", 1.0, policy="shared_store"),
+        row("P9-shared-tuned", "crash, shared store, tuned", 0.3, policy="shared_store", tuned=True),
+        row("P9-replication", "crash, replication, defaults", 1.0, policy="replication"),
+        row("P9-replication-tuned", "crash, replication, tuned", 0.3, policy="replication", tuned=True),
+        row(
+            "P9-replication-silent",
+            f"silence, replication, tuned (connection_ttl of {silence:g} s)",
+            None,
+            policy="replication",
+            tuned=True,
+            silent=True,
+        ),
+        *stored,
+    )
+
+
+def _replicated() -> tuple[Row, ...]:
+    """What a replica costs, beside the stream of one node in the same run."""
+    base = Workload(kind="replicated", frame=FLOOR_FRAME, policy="replication")
+
+    def row(key: str, what: str, size: int, nominal: float) -> Row:
+        lines = (
+            *_rate(f"durable at a primary and a replica in sync, {what}"),
+            Line(metric="plain_rate", title=f"the same at one node, {what}", unit="/s"),
+            Line(
+                metric="share", title=f"with a replica, of one node, {what}", unit="", targets=(Target(at_least=0.6),)
+            ),
+        )
+        return Row(key=key, lines=lines, workloads={"ours": attrs.evolve(base, size=size)}, nominal={"ours": nominal})
+
+    return (
+        row("P10", "100 B", 100, 200_000),
+        row("P10-1KiB", "1 KiB", 1_024, 100_000),
+        Row(
+            key="P10-catch-up",
+            lines=(
+                *_rate("a replica copies half a million records of 100 B, while 1,000/s are sent"),
+                Line(metric="alone_p50_us", title="latency at 1,000/s, durable, without a replica, p50", unit="µs"),
+                Line(metric="alone_p99_us", title="latency at 1,000/s, durable, without a replica, p99", unit="µs"),
+                Line(metric="p50_us", title="latency at 1,000/s, durable, while a replica copies, p50", unit="µs"),
+                Line(metric="p99_us", title="latency at 1,000/s, durable, while a replica copies, p99", unit="µs"),
+            ),
+            workloads={"ours": Workload(kind="catch-up", policy="replication", count=500_000)},
+        ),
+    )
+
+
 def _features() -> tuple[Row, ...]:
     """What a stream costs that uses what most streams don't, beside the floor and the anchor of one that doesn't."""
     base = Workload(frame=FLOOR_FRAME)
@@ -367,6 +445,8 @@ ROWS: tuple[Row, ...] = (
     *_features(),
     *_clusters(),
     *_balancers(),
+    *_failovers(),
+    *_replicated(),
 )
 
 

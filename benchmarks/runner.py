@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 
-from benchmarks import balancers, clusters
-from benchmarks.bystanders import Bystanders
+from benchmarks import balancers, clusters, pairs
+from benchmarks.bystanders import FOREIGN_PERCENT_MAX, Bystanders
 from benchmarks.processes import START_SECONDS, BenchmarkError, Process, process_facts, python, scratch, used_between
 from benchmarks.workload import Workload
 
@@ -21,8 +21,7 @@ MODULES = {"ours": "benchmarks.ours", "floor": "benchmarks.floor", "redis": "ben
 SETTLE_SECONDS = 1.0
 #: Of a run, whatever it is told to do.
 LIMIT_SECONDS = 120.0
-#: A run in which others had more of the processors is a disturbed one, and is repeated so often, after a pause.
-FOREIGN_PERCENT_MAX = 10.0
+#: A disturbed run is repeated so often, after a pause.
 QUIET_ATTEMPTS = 5
 QUIET_SECONDS = 2.0
 MIB = 1024 * 1024
@@ -236,6 +235,9 @@ CLUSTER_KINDS = {
     "idle-cluster": clusters.idle,
     "redirects": balancers.redirects,
     "storm": balancers.storm,
+    "failover": pairs.failover,
+    "replicated": lambda workload: pairs.replicated(workload, stream),
+    "catch-up": pairs.catch_up,
 }
 
 

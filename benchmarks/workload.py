@@ -21,7 +21,7 @@ class Workload:
 
     #: What a role does with it: "stream", "one" (each send awaited), "forward" (through two brokers), "inprocess-…",
     #: "backlog", "idle"; and of a cluster: "redistribute", "drain", "join", "idle-cluster"; and of a balancer:
-    #: "redirects", "storm".
+    #: "redirects", "storm"; and of a pair: "failover", "replicated", "catch-up".
     kind: str = "stream"
     count: int = 1
     size: int = 100
@@ -49,6 +49,12 @@ class Workload:
     queues: int = 0
     #: Of a cluster that a node joins, with it, or that idles.
     nodes: int = 2
+    #: How the nodes of a pair come to serve: "shared_store", "replication"; with settings that notice a loss soon; how
+    #: often one is lost, and whether it stands still and closes no connection.
+    policy: str = ""
+    tuned: bool = False
+    trials: int = 0
+    silent: bool = False
     #: Where to reach the broker; set by the runner once it listens.
     url: str = ""
     #: A directory of this run's own.

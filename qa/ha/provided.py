@@ -36,17 +36,22 @@ SESSION_S: Final = 3.0
 PERCENT: Final = 33.0
 #: Seconds for which a call of the quorum is under way, each way.
 DELAY_S: Final = 0.02
+#: A pause, in sessions, that costs no role: just below a third; and one that costs it.
+SHORT: Final = (0.29, 0.31)
+LONG: Final = (1.0, 1.3)
+#: Seconds after a short pause in which the role would be lost because of it.
+AFTER_S: Final = 0.3
 #: The share of the changes of a record whose answer is lost, in one run out of two.
 LOST: Final = 0.1
 #: The share of the runs in which the nodes are peers.
 PEERS: Final = 0.4
 #: The faults of one node, and those of this simulation.
-PROVIDED: Final = {"both_down": 4, "cut_off": 5, "partition": 3}
+PROVIDED: Final = {"both_down": 4, "cut_off": 5, "partition": 3, "short_pause": 3, "long_pause": 2}
 PROVIDED_FAULTS: Final[Mapping[str, int]] = {**FAULTS, **PROVIDED}
 #: What the fixed seeds have to have seen, each at least once.
 PROVIDED_SIGHTS: Final = (
     *("takeover", "handed_over", "failback", "stopped", "started", "synced", "lease_lost", "large", "transaction"),
-    *("peers", "in_doubt", "refused", "foreign_error", "half_claimed", "old_machine"),
+    *("peers", "in_doubt", "refused", "foreign_error", "half_claimed", "old_machine", "short_pause", "scaled_down"),
 )
 #: The share of the runs in which a machine is replaced under its name, and comes back.
 REPLACED: Final = 0.4
@@ -145,7 +150,6 @@ class ProvidedStage(ReplicatedStage):
     """A run with a quorum."""
 
     any_order = True
-    leaving = 0.0
     sights = PROVIDED_SIGHTS
     faults = PROVIDED_FAULTS
 
@@ -153,6 +157,9 @@ class ProvidedStage(ReplicatedStage):
         super().__init__(simulation)
         self.quorum = WatchedQuorum(self)
         self.parts = {member.name: MemberQuorum(self.quorum) for member in self.members}
+        #: The node that serves and stands still for a moment; None: there is none.
+        self.paused: ReplicaMember | None = None
+        self.wrong = ""
         self.peers = self.rng.random() < PEERS
         if self.peers:
             self.see("peers")
@@ -169,14 +176,20 @@ class ProvidedStage(ReplicatedStage):
         if member.broker is not None and "not among" in member.broker.ha.last_error:
             self.see("refused")
 
+    def happened(self, member: ReplicaMember, kind: str, event: Any) -> None:
+        """Note a notification of a node."""
+        super().happened(member, kind, event)
+        if member is self.paused and kind == "role_changed" and event.reason == "lease_lost":
+            self.wrong = f"H7: {member.name} has lost its role in epoch {event.epoch} by a pause that is too short"
+
     def check(self, left: list[str]) -> None:
         """Check acts, records and the accounts of the clients.  Raises: PairError."""
         if self.acts.stale:
             at, name, epoch, later = self.acts.stale[0]
             raise PairError(f"H3: at {at:.4f} {name} acts in epoch {epoch}, after an act in epoch {later}")
         super().check(left)
-        if self.quorum.wrong:
-            raise PairError(self.quorum.wrong)
+        if wrong := self.quorum.wrong or self.wrong:
+            raise PairError(wrong)
 
 
 async def provided_scenario(simulation: Simulation) -> Outcome:
@@ -217,6 +230,25 @@ async def _partition(stage: ProvidedStage, member: ReplicaMember) -> None:
     await trio.sleep(stage.rng.uniform(0.1, 2.5 * SESSION_S))
     part.reach(cut=False)
     stage.heal()
+
+
+async def _short_pause(stage: ProvidedStage, member: ReplicaMember) -> None:
+    """Let a node that serves stand still for so long that it keeps its role."""
+    stage.paused = member if member.active else None
+    member.machine.pause()
+    await trio.sleep(SESSION_S * stage.rng.uniform(*SHORT))
+    member.machine.resume()
+    await trio.sleep(AFTER_S)
+    if stage.paused is not None:
+        stage.see("short_pause")
+    stage.paused = None
+
+
+async def _long_pause(stage: ProvidedStage, member: ReplicaMember) -> None:
+    """Let a node stand still for a session, and a little longer."""
+    member.machine.pause()
+    await trio.sleep(SESSION_S * stage.rng.uniform(*LONG))
+    member.machine.resume()
 
 
 async def _replace(stage: ProvidedStage) -> None:
@@ -283,7 +315,13 @@ def _counter(member: ReplicaMember, tree: Tree) -> int:
     return NodeDirectory(member.machine.disk, "/data").standing().activation
 
 
-OWN_FAULTS: Final = {"both_down": _both_down, "cut_off": _cut_off, "partition": _partition}
+OWN_FAULTS: Final = {
+    "both_down": _both_down,
+    "cut_off": _cut_off,
+    "partition": _partition,
+    "short_pause": _short_pause,
+    "long_pause": _long_pause,
+}
 
 
 def run_provided_pair_seed(seed: int) -> SimulationResult:

@@ -43,7 +43,7 @@ VOTED_FAULTS: Final[Mapping[str, int]] = {
 #: What the fixed seeds have to have seen, each at least once.
 VOTED_SIGHTS: Final = (
     *("takeover", "handed_over", "synced", "superseded", "large", "transaction", "stays"),
-    *("may_take_over", "may_not_take_over", "may_stay", "may_not_stay", "vote_lost"),
+    *("may_take_over", "may_not_take_over", "may_stay", "may_not_stay", "vote_lost", "scaled_down"),
 )
 
 
@@ -80,7 +80,6 @@ class VotedStage(ReplicatedStage):
     """A run with voters."""
 
     any_order = True
-    leaving = 0.0
     sights = VOTED_SIGHTS
     faults = VOTED_FAULTS
 

@@ -83,6 +83,10 @@ class WatchedActivation(Activation):
         """Note that clients are served."""
         self._inner.served()
 
+    async def leaves(self) -> None:
+        """Prepare for the end of the term."""
+        await self._inner.leaves()
+
     def scales_down(self) -> None:
         """Note that the node hands its store over."""
         self._inner.scales_down()

@@ -9,7 +9,7 @@ import attrs
 import trio
 import trio.testing
 
-from meshq.abc import NodeControl
+from meshq.abc import NodeControl, StepBack
 from meshq.concurrency import ChangeSignal
 from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication._feeder import Feeder
@@ -53,6 +53,11 @@ async def settled(*answers: Answer, pause_s: float = 0.0, votes: Any = None) -> 
     reach: Any = type("R", (), {"call_timeout": 2.0, "patience": 4.0, "pause_s_max": 2.0})()
     control: Any = type("C", (), {"instance": OWN, "name": "a", "board": None})()
     policy: Any = type("P", (), {"primary": True, "initial_replication_sync_timeout": 30})()
+
+    def order(about: StepBack) -> None:
+        orders.append(about.reason)
+        term.order = about
+
     async with trio.open_nursery() as nursery:
         side = ActingSide(
             policy,
@@ -60,7 +65,7 @@ async def settled(*answers: Answer, pause_s: float = 0.0, votes: Any = None) -> 
             cast("Reach", reach),
             nursery=nursery,
             changed=ChangeSignal(),
-            order=lambda order: orders.append(order.reason),
+            order=order,
             asker=cast("Asker", Answers(*answers)),
             give_in=lambda wanted: None,
             pauses=pauses,
@@ -105,6 +110,15 @@ async def test_a_word_of_another_life_is_no_word_of_the_replica_where_others_vot
     before, votes = trio.current_time(), Wins(refusals=2)
     assert (await settled(other, votes=votes), votes.held) == (([], ["link"]), ["stay"])
     assert trio.current_time() - before >= 2 * Wins.wait_s
+
+
+async def test_a_replica_that_has_served_meanwhile_and_waits_again_supersedes_its_primary() -> None:
+    """It has handed everything over, or its disk has failed: what it had confirmed is not here."""
+    for votes in (Wins(), None):
+        assert await settled(says(2), votes=votes) == (["superseded"], [])
+    # Another pair's node at that place says nothing of this one.
+    strange = Answer(log=attrs.evolve(cast("Log", says(2).log), node_id=OWN), lives=True)
+    assert await settled(strange) == ([], ["link"])
 
 
 async def running(pauses: OwnPauses) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication._feeder import Feeder
 from meshq.ha.replication._node_directory import NodeDirectory
 from meshq.ha.replication._pair_activation import ReplicationActivation

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import attrs
 import pytest
 
 from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication._feeder import Feeder
+from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
+from meshq.ha.replication.meeting import _own_words
 from meshq.ha.votes import Ballot, BallotBox, Count, GivenVote
+from meshq.wire import Log
 from qa.ha.clients import PairError
-from qa.ha.voted import run_voted_pair_seed
+from qa.ha.voted import VotedStage, run_voted_pair_seed
 
 SEEDS = 30
 TIMEOUT_S = 1_800
@@ -41,11 +46,25 @@ def goes_on_without_asking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ActingSide, "_settle_by_votes", alone)
 
 
+def hides_that_it_has_handed_over(patch: pytest.MonkeyPatch) -> None:
+    """A backup that has scaled down says that it waits as before, so that its primary serves its old store."""
+    real = _own_words.waiting
+
+    def waits(standing: Standing, *, primary: bool, **who: Any) -> Log:
+        if standing.acted and not primary:
+            standing = attrs.evolve(standing, epoch=standing.epoch - 1, acted=False)
+        return real(standing, primary=primary, **who)
+
+    patch.setattr(VotedStage, "leaving", 1.0)
+    patch.setattr("meshq.ha.replication._acting_side.waiting", waits)
+
+
 #: The mistakes, each with the first seed that finds it; where that changes, more are tried.
 MISTAKES = {
     votes_twice: 0,
     counts_a_no_as_a_yes: 0,
     goes_on_without_asking: 0,
+    hides_that_it_has_handed_over: 0,
 }
 
 

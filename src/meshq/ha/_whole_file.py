@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from meshq.abc import Disk, File
 
 
-def replace_file(disk: Disk, directory: str, name: str, data: bytes) -> None:
-    """Put these bytes in place of a file of a directory; durable on return.  Raises: OSError."""
+def _no_word() -> None:
+    return
+
+
+def replace_file(disk: Disk, directory: str, name: str, data: bytes, *, renames: Callable[[], None] = _no_word) -> None:
+    """Put these bytes in place of a file of a directory; durable on return.
+
+    ``renames``: called once the next call may change the file; an error before that leaves the old bytes for sure.
+
+    Raises: OSError.
+    """
     path = f"{directory}/{name}"
     file = open_or_create(disk, f"{path}.tmp")
     try:
@@ -15,6 +26,7 @@ def replace_file(disk: Disk, directory: str, name: str, data: bytes) -> None:
         file.sync()
     finally:
         file.close()
+    renames()
     disk.replace(f"{path}.tmp", path)
     disk.sync_directory(directory)
 

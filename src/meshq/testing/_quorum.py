@@ -11,7 +11,7 @@ from trio import TaskStatus
 
 from meshq.abc import QuorumProvider, QuorumRecord, QuorumSession
 from meshq.errors import ConnectionBrokenError, RefusedError
-from meshq.ha.quorum import HeldLock, RunningSession, SessionBlock
+from meshq.ha.quorum import RENEWALS, HeldLock, RunningSession, SessionBlock
 
 
 @attrs.define
@@ -84,7 +84,7 @@ class MemoryQuorumSession(RunningSession):
         with self._running:
             while True:
                 await self._lock.wait_taken()
-                await trio.sleep(self._quorum.lease_s / 3)
+                await trio.sleep(self._quorum.lease_s / RENEWALS)
                 if self._quorum.reaches(self._instance) and self._lock.until:
                     now = trio.current_time()
                     self._place.free_at = now + self._quorum.session_s

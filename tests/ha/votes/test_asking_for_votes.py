@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import attrs
+import pytest
 import trio
 import trio.testing
 
@@ -219,8 +220,10 @@ async def ask(voter: Voter, holder: str, number: int = 2, *, back: bool = False)
 async def test_a_voter_remembers_its_vote_in_its_next_life_and_after_the_loss_of_power() -> None:
     disk = SimDisk()
     async with trio.open_nursery() as nursery:
-        first = await ask(Voter("v", "/data", env(disk), nursery), "a")
+        before = Voter("v", "/data", env(disk), nursery)
+        first = await ask(before, "a")
         assert [(one.kind, one.flags, one.name) for one in first.said] == [("vote", 1, "a")]
+        before.close()
         disk.power_loss(random.Random(1))
         again = Voter("v", "/data", env(disk), nursery)
         second = await ask(again, "b")
@@ -231,6 +234,29 @@ async def test_a_voter_remembers_its_vote_in_its_next_life_and_after_the_loss_of
             assert (await ask(other, "b")).said[0].instance != first.said[0].instance
         await ask(again, "a", back=True)
         assert (await ask(again, "b")).said[0].flags == 1
+
+
+async def test_of_two_nodes_with_one_name_and_one_directory_one_votes_at_a_time_and_the_other_knows_its_votes() -> None:
+    """A backup that shares a store with its primary votes while it waits, too."""
+    disk = SimDisk()
+    async with trio.open_nursery() as nursery:
+        primary, backup = Voter("v", "/data", env(disk), nursery), Voter("v", "/data", env(disk), nursery)
+        assert (await ask(primary, "a", 1)).said[0].flags == 1
+        refused = await ask(backup, "b", 2)
+        assert (refused.said, refused.ended) == ([], True)
+        assert (await ask(primary, "a", 2)).said[0].flags == 1
+        primary.close()
+        later = await ask(backup, "b", 2)
+        assert [(one.flags, one.number, one.name) for one in later.said] == [(0, 2, "a")]
+
+
+async def test_a_voter_without_a_directory_warns_that_its_votes_are_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    async with trio.open_nursery() as nursery:
+        for root in (None, "/data"):
+            voter = Voter("v", root, env(SimDisk()), nursery)
+            await ask(voter, "a", 1)
+            await ask(voter, "a", 2)
+    assert [getattr(one, "event", "") for one in caplog.records] == ["votes_in_memory"]
 
 
 async def test_a_vote_that_can_not_be_stored_is_not_given() -> None:

@@ -179,6 +179,45 @@ async def test_a_replica_that_has_won_takes_over_once_its_disk_takes_it(monkeypa
         assert (len(failed), [one.granted for one in ground.votes["b"]]) == (3, [True])
 
 
+@pytest.mark.parametrize("unsure", [False, True])
+async def test_a_replica_that_has_won_leaves_the_role_to_its_primary_where_its_disk_has_nothing_of_it(
+    unsure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it can't be known what the disk has, nobody else may have the vote, in no life of this node."""
+    async with voting_machines("c") as (ground, nursery):
+        first, second = await ground.form(nursery, QUICK)
+        real, bad = NodeDirectory.remember, [True]
+
+        def remember(self: NodeDirectory, standing: Standing) -> None:
+            if standing.members == ("b",) and bad:
+                self.is_unsure = self.is_unsure or unsure
+                raise OSError(30, "Read-only file system")
+            real(self, standing)
+
+        monkeypatch.setattr(NodeDirectory, "remember", remember)
+        await ground.crash(first)
+        await until_vote(ground, "b")
+        first = await ground.run(nursery, "a", ReplicationPrimary(quorum=QUICK, wait_for_activation=False))
+        if unsure:
+            with pytest.raises(TimeoutError):
+                await first.ha.wait_for(phase="active", timeout=20)
+            bad.clear()
+            await until_role(second, "active")
+            await until_role(first, "in_sync")
+        else:
+            await until_role(first, "active")
+            assert serving(ground) == ["a"]
+            bad.clear()
+            await until_role(second, "in_sync")
+
+
+async def until_vote(ground: VotingMachines, name: str) -> None:
+    """Wait until a node has won a vote."""
+    with trio.fail_after(60):
+        while not any(one.granted for one in ground.votes[name]):  # noqa: ASYNC110 - it is looked at
+            await trio.sleep(0.1)
+
+
 async def test_a_stop_that_can_not_be_stored_is_told_to_nobody_and_the_replica_asks_as_after_a_crash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

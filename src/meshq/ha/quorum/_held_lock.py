@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import trio
 
 from meshq.concurrency import ChangeSignal
+
+#: How often a lock is renewed in the time for which a renewal holds; a pause of all but one of these parts is survived.
+RENEWALS: Final = 20
 
 
 class HeldLock:

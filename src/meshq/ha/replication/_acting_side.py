@@ -27,7 +27,7 @@ from meshq.ha.replication.meeting._answered import Answered
 from meshq.ha.replication.meeting._asking import PAUSE_S, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._own_words import busy, waiting
-from meshq.ha.replication.meeting._standpoints import CLAIMED, PRIMARY, order_of
+from meshq.ha.replication.meeting._standpoints import CLAIMED, PRIMARY, supersedes
 from meshq.ha.replication.meeting._time_to_ask import is_known_in_time
 from meshq.logs import Warnings
 from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed, SyncProgress
@@ -463,10 +463,9 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
                 self._drop(drop)
 
     def _goes_first(self, log: Log, term: ReplicationTerm) -> bool:
-        """Whether another node serves for the same node id, in a term that goes first."""
+        """Whether another node serves for the same node id, or has served, in a term that goes first."""
         start = term.start
-        same = log.kind == "accepted" and start is not None and log.node_id == bytes(start.node_id)
-        return same and gives_way(self.order_in(term), order_of(log))
+        return start is not None and supersedes(log, self.order_in(term), bytes(start.node_id))
 
     def _drop(self, reason: str) -> None:
         """Wait for the replica no more."""

@@ -29,6 +29,8 @@ class NodeDirectory:
         self._disk = disk
         self.root: str = root.rstrip("/") or "/"
         self._lock: File | None = None
+        #: Whether a memory that could not be replaced may be on the disk all the same.
+        self.is_unsure: bool = False
 
     @property
     def syncing(self) -> str:
@@ -76,7 +78,11 @@ class NodeDirectory:
 
     def remember(self, standing: Standing) -> None:
         """Replace the memory; durable on return.  Raises: OSError."""
-        self._write(NAME, encode_standing(standing))
+        replace_file(self._disk, self.root, NAME, encode_standing(standing), renames=self._renames)
+        self.is_unsure = False
+
+    def _renames(self) -> None:
+        self.is_unsure = True
 
     # -- copies
 

@@ -144,7 +144,8 @@ class ReplicationActivation(ReplicationPart, Activation):
     async def _take_later(self, reason: str) -> ActiveTerm | None:
         """Begin a term once the disk takes it; a vote that was won for the term stays given meanwhile.
 
-        Return None where no vote was asked, and the other node is there: that one may serve.
+        Return None where the other node is there, and no vote was asked, or the disk surely has nothing of the term:
+        that one may serve.
         """
         voted = self._votes.decide
         while True:
@@ -156,8 +157,9 @@ class ReplicationActivation(ReplicationPart, Activation):
                 self._acting.claiming = voted
                 self._show()
             await trio.sleep(self._rules.retry_interval)
-            if voted:
+            if voted and (self._left is None or reason != "crash" or self._directory.is_unsure):
                 continue
+            # Of a node that has a vote the other one hears that it waits only if it gives the vote up for good.
             self._acting.claiming = True
             if self._left is None or not await self._is_gone(*self._left, patience_s=0.0):
                 self._acting.claiming = False

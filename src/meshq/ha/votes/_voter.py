@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import trio
 
-from meshq.abc import Disk, Env, ReplicaEnd, ReplicaHost, ReplicaLine
-from meshq.errors import DamagedError
-from meshq.ha._whole_file import replace_file
+from meshq.abc import Disk, Env, File, ReplicaEnd, ReplicaHost, ReplicaLine
+from meshq.errors import BusyError, DamagedError
+from meshq.ha._whole_file import open_or_create, replace_file
 from meshq.ha.votes._ballot_box_format import BYTES_MAX, decode_box, encode_box, file_of
 from meshq.ha.votes._ballot_box_machine import Ballot, BallotBox, GivenVote
 from meshq.ids import IDENTITY_BYTES
@@ -22,12 +22,39 @@ YES = 1
 
 
 class BoxFile:
-    """The file of a ballot box; all calls block."""
+    """The file of a ballot box, of one voter at a time; all calls block."""
 
     def __init__(self, disk: Disk, root: str, name: str) -> None:
         self._disk = disk
         self._root = root.rstrip("/") or "/"
         self._name = file_of(name)
+        self._lock: File | None = None
+
+    def lock(self) -> None:
+        """Keep the box for this voter: two with one box would give one vote twice.  Twice is silent.
+
+        Raises:
+            BusyError: another process has it.
+            OSError: the disk has failed.
+        """
+        if self._lock is not None:
+            return
+        make_directory(self._disk, self._root)
+        lock = open_or_create(self._disk, f"{self._root}/{self._name}.lock")
+        try:
+            if not lock.lock():
+                text = f"another node of the same name has the votes of {self._root}"
+                raise BusyError(f"{text}: nodes with one directory need different names")
+        except BaseException:
+            lock.close()
+            raise
+        self._lock = lock
+
+    def close(self) -> None:
+        """Leave the box to others.  Twice is silent."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
 
     def read(self) -> BallotBox | None:
         """Return the box; None: there is none yet.  Raises: DamagedError, OSError."""
@@ -43,7 +70,6 @@ class BoxFile:
 
     def write(self, data: bytes) -> None:
         """Replace the box; durable on return.  Raises: OSError."""
-        make_directory(self._disk, self._root)
         replace_file(self._disk, self._root, self._name, data)
 
 
@@ -105,16 +131,28 @@ class Voter(ReplicaHost[Replicate, Log, Logged]):
     async def _known_box(self) -> BallotBox | None:
         """Return the box; it is on the disk before its id is told."""
         if self._box is None:
+            if self._file is None:
+                text = "this node has no data_dir: the votes that it gives about other nodes are forgotten at its end"
+                self._warnings.say("votes_in_memory", f"{text}, and it is a new voter then")
             try:
-                found = None if self._file is None else await self._env.threads.run(self._file.read, pool=POOL)
+                found = None if self._file is None else await self._env.threads.run(self._read, self._file, pool=POOL)
                 if found is None:
                     found = BallotBox(self._env.entropy.token(IDENTITY_BYTES))
                     await self._write(encode_box(found))
-            except (DamagedError, OSError) as error:
+            except (BusyError, DamagedError, OSError) as error:
                 self._warnings.say("no_votes", f"this node votes about no other one: {error}")
                 return None
             self._box = found
         return self._box
+
+    def _read(self, file: BoxFile) -> BallotBox | None:
+        file.lock()
+        return file.read()
+
+    def close(self) -> None:
+        """Leave the votes to another life; all tasks of this one are over.  Twice is silent."""
+        if self._file is not None:
+            self._file.close()
 
     async def _store(self, box: BallotBox, node_id: bytes, vote: GivenVote) -> bool:
         """Store a vote; return whether it is durable."""

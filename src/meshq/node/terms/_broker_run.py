@@ -34,6 +34,7 @@ from meshq.node.terms._store_of_one_node import store_of_one_node
 from meshq.notifications import BrokerStateChanged, RoleChanged
 
 if TYPE_CHECKING:
+    from meshq.ha.votes import Voter
     from meshq.node.hosting._backup_host import BackupHost, HostedBroker
     from meshq.node.hosting._hosted_backup import HostedBackup
 
@@ -55,6 +56,7 @@ class BrokerRun:
         self._role = self.board.report.role
         self._activation: abc.Activation | None = None
         self._env: abc.Env | None = None
+        self._voter: Voter | None = None
         self._stop = trio.Event()
         self.turn: Turn | None = None
         #: The state of the broker.
@@ -207,16 +209,19 @@ class BrokerRun:
         A node that has stepped back is a voter of others until they know those that serve now.
         """
         failure: Exception | None = None
-        async with trio.open_nursery() as nursery:
-            self._vote(env, nursery)
-            try:
-                yield
-            except (MeshqError, OSError) as error:
-                # It leaves the block as it was raised, in no group.
-                failure = error
-            finally:
-                self.board.voter = None
-                nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._vote(env, nursery)
+                try:
+                    yield
+                except (MeshqError, OSError) as error:
+                    # It leaves the block as it was raised, in no group.
+                    failure = error
+                finally:
+                    self.board.voter = None
+                    nursery.cancel_scope.cancel()
+        finally:
+            self._vote_no_more()
         if failure is not None:
             raise failure
 
@@ -225,7 +230,13 @@ class BrokerRun:
         if any(one.kind == "cluster_connection" for one in self._settings.services):
             from meshq.ha.votes import Voter
 
-            self.board.voter = Voter(self.name, self._settings.data_dir, env, nursery)
+            self.board.voter = self._voter = Voter(self.name, self._settings.data_dir, env, nursery)
+
+    def _vote_no_more(self) -> None:
+        """Leave the votes of the node to its next life, or to another node of its name; its tasks are over."""
+        voter, self._voter, self.board.voter = self._voter, None, None
+        if voter is not None:
+            voter.close()
 
     def _change_state(self, change: str, error: BaseException | None = None) -> None:
         state = self.life.on(change)
@@ -267,7 +278,7 @@ class BrokerRun:
         finally:
             self.node = self.handing_over = None
             if self._settings.policy is None:
-                self.board.voter = None
+                self._vote_no_more()
             if node is not None:
                 self._withdraw(node.inproc)
                 with trio.CancelScope(shield=True):

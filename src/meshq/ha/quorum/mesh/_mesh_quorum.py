@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeVar
@@ -14,7 +15,7 @@ from meshq.abc import Env, QuorumProvider, QuorumRecord, QuorumSession
 from meshq.address import check_name
 from meshq.endpoint import Endpoint
 from meshq.errors import ConnectionBrokenError, RefusedError, SettingsError, caused
-from meshq.ha.quorum._held_lock import HeldLock
+from meshq.ha.quorum._held_lock import RENEWALS, HeldLock
 from meshq.ha.quorum._session_block import RunningSession, SessionBlock
 from meshq.ha.quorum.mesh._dial import DialSettings
 from meshq.ha.quorum.mesh._lock_machine import Answers, Ask, Lock, Steps
@@ -211,11 +212,11 @@ class MeshQuorumSession(RunningSession):
         while True:
             await self._lock.wait_taken()
             number = self._lock.number
-            await trio.sleep(self._lease_s / 3)
+            await trio.sleep(self._lease_s / RENEWALS)
             if not self._lock.until or number != self._lock.number:
                 continue
             try:
-                until = await self._carry_out(self._machine.renew())
+                until = await self._carry_out(self._machine.renew(), self._lease_s / 3)
             except RefusedError:
                 if number == self._lock.number:
                     self._lock.end()
@@ -236,11 +237,11 @@ class MeshQuorumSession(RunningSession):
             await trio.sleep(self._settings.retry_interval)
         raise AssertionError("the last try returns or raises")
 
-    async def _carry_out(self, steps: Steps[T]) -> T:
+    async def _carry_out(self, steps: Steps[T], patience: float = math.inf) -> T:
         try:
             ask = next(steps)
             while True:
-                ask = steps.send(await self._ask(ask))
+                ask = steps.send(await self._ask(ask, patience))
         except StopIteration as end:
             value: T = end.value
             return value
@@ -257,9 +258,9 @@ class MeshQuorumSession(RunningSession):
                 extra={"event": "witness_forgot"},
             )
 
-    async def _ask(self, ask: Ask) -> Answers:
+    async def _ask(self, ask: Ask, patience: float) -> Answers:
         began = trio.current_time()
-        patience = min(self._settings.connection_timeout, self._lease_s)
+        patience = min(patience, self._settings.connection_timeout, self._lease_s)
         replies: dict[str, Reply] = {}
         enough = trio.Event()
 

@@ -32,7 +32,7 @@ ROOT: Final = "/meshq"
 _PORT_MAX: Final = 65_535
 #: ``ssl.CERT_REQUIRED``: settings don't load ssl.
 _REQUIRED: Final = 2
-#: Without an answer a holder waits for that part of its lease before it asks again.
+#: A holder renews its lock so often in a lease, with and without an answer.
 _TRIES_IN_LEASE: Final = 12
 
 
@@ -244,18 +244,17 @@ class ZooKeeperSession(RunningSession):
         await self._lock.wait_lost()
 
     async def _keep_renewing(self) -> None:
-        answered = True
         while True:
             if not self._machine.claimed:
                 await self._lock.wait_taken()
             # Without an answer soon again, perhaps at another server, before the lock runs out.
-            await trio.sleep(self._lease_s / (3 if answered else _TRIES_IN_LEASE))
-            answered = await self._renewed()
+            await trio.sleep(self._lease_s / _TRIES_IN_LEASE)
+            await self._renewed()
 
-    async def _renewed(self) -> bool:
-        """Renew the lock, if it is held; whether the ensemble has answered."""
+    async def _renewed(self) -> None:
+        """Renew the lock, if it is held."""
         async with self._turn:
-            return await self._renewed_in_turn()
+            await self._renewed_in_turn()
 
     async def _renewed_in_turn(self) -> bool:
         try:

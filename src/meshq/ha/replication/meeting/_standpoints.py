@@ -6,7 +6,7 @@ from typing import Final
 
 from meshq.ha.replication._replica_machine import EPOCHS_MAX
 from meshq.ha.replication._standing_format import Standing
-from meshq.ha.replication.meeting._meeting_plan import Standpoint
+from meshq.ha.replication.meeting._meeting_plan import Standpoint, gives_way
 from meshq.wire import Log, Replicate
 
 #: What a node that waits says of itself.
@@ -31,6 +31,18 @@ def standpoint_of(answer: Log) -> Standpoint:
 def order_of(answer: Log) -> tuple[int, bool, bytes]:
     """Return the place of a node in the order of serving nodes, from its answer."""
     return (answer.epoch, not answer.flags & PRIMARY, answer.instance)
+
+
+def supersedes(answer: Log, own: tuple[int, bool, bytes], node_id: bytes) -> bool:
+    """Whether an answer tells a node that serves that the other one goes first.  ``own``: its place in the order.
+
+    One that waits and has served in a later term has what was confirmed there, or has handed everything over.
+    """
+    if answer.node_id != node_id:
+        return False
+    if answer.kind == "accepted":
+        return gives_way(own, order_of(answer))
+    return own[0] < answer.epoch < CLAIMED
 
 
 def is_stranger(answer: Log, own: Replicate) -> bool:
