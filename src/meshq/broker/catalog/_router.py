@@ -171,6 +171,8 @@ class Router:
         address.queues.append(queue)
         if queue.spec.filter is not None:
             self.sieves[queue] = None
+        if queue.spec.routes:
+            self.demand.kept.add(queue)
         address.count(queue.spec, 1)
         self.queues[queue.name] = self.by_number[queue.number] = queue
         if address.routing == "anycast" and queue.kind not in (QueueKind.TEMPORARY, QueueKind.STORE_AND_FORWARD):
@@ -225,6 +227,8 @@ class Router:
         self.addresses[queue.address].queues.remove(queue)
         if queue.spec.filter is not None:
             del self.sieves[queue]
+        if queue.spec.routes:
+            self.demand.kept.remove(queue)
         self.addresses[queue.address].count(queue.spec, -1)
         self._queues_changed(queue.address)
         self._forget_temporary(queue.address)
