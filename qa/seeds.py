@@ -36,7 +36,7 @@ BROKER: Final = "broker"
 #: power fail, and nothing else; of a broker that has to step back from time to time; of such a broker whose records
 #: have to be durable at a partner, too; of three brokers that are linked; of four to seven; of three that move messages
 #: to each other's consumers; of three that find each other; of three of which one drains and goes for good; of
-#: three to five that are linked to their neighbours only; of balancers and their targets; of three to five in a network
+#: three to five that are linked to their neighbours only; of balancers and their targets; of three to ten in a network
 #: of brokers; of a client that sends to three; of two to six whose message groups alone are real; of two or three that
 #: share a store; of two of which one follows the log of the other; of two of these that ask a quorum, and of two
 #: about which three others vote; and of two processes, in each of which is a node and the backup of the other one.

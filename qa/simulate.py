@@ -42,7 +42,7 @@ ABOUT_STAGES: Final = {
     "wide": "four to seven brokers that are linked",
     "chain": "three to five brokers, each linked to its neighbours only, in a chain or a ring",
     "balanced": "a front and five targets, or five brokers that balance each other",
-    "network": "a network of three to five brokers, with connectors, producers and consumers that move",
+    "network": "a network of three to ten brokers, with connectors, producers and consumers that move",
     "fanout": "one client that sends to three separate brokers",
     "drain": "three linked brokers, of which one hands its messages over to another one, and goes for good",
     "redistribution": "three linked brokers, which move messages to each other's consumers",

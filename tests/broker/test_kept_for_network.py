@@ -218,7 +218,7 @@ def test_queues_of_network_consumers_and_of_users_take_no_room_from_each_other(
     house.rest()
     again = House(make_core(log.after_crash(), records=log.recovered()))
     address = again.core.router.addresses["t"]
-    assert (address.network, address.filtered, len(address.queues)) == (3, 5, 7)
+    assert (address.network.taken, address.filtered, len(address.queues)) == (3, 5, 7)
 
 
 def test_the_queue_has_no_cursor_which_would_stop_its_link() -> None:

@@ -18,7 +18,7 @@ class BrokerBalancer(BalancerFigures):
 
     def __init__(self, inner: trio_balancer.BrokerBalancer, loop: TaskLoop) -> None:
         super().__init__(inner, loop)
-        self._call = loop.call
+        self._call = loop.call_active
 
     target: Final = forwarded(trio_balancer.BrokerBalancer.target)
 

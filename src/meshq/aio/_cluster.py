@@ -18,7 +18,7 @@ class ClusterConnection(ClusterFigures):
 
     def __init__(self, inner: trio_cluster.ClusterConnection, loop: TaskLoop) -> None:
         super().__init__(inner, loop)
-        self._call = loop.call
+        self._call = loop.call_active
 
     wait_for: Final = forwarded(trio_cluster.ClusterConnection.wait_for)
     queue: Final = forwarded(trio_cluster.ClusterConnection.queue)
@@ -32,6 +32,6 @@ class NetworkConnector(NetworkFigures):
 
     def __init__(self, inner: trio_network.NetworkConnector, loop: TaskLoop) -> None:
         super().__init__(inner, loop)
-        self._call = loop.call
+        self._call = loop.call_active
 
     wait_for: Final = forwarded(trio_network.NetworkConnector.wait_for)

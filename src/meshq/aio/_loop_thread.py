@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cas
 import trio
 
 from meshq import portal
-from meshq.errors import ClosedError
+from meshq.errors import ClosedError, NotActiveError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -153,6 +153,17 @@ class TaskLoop(portal.LoopThread):
         self.start_task(completion, self.run_call, completion, scope, partial(function, *arguments, **keywords))
         result: T = await self.wait(completion, scope.cancel)
         return result
+
+    async def call_active(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        """Call a coroutine function of a part of a broker in the loop, as ``call`` does.
+
+        Raises:
+            NotActiveError: the loop has ended, and the broker with it.
+        """
+        try:
+            return await self.call(function, *arguments, **keywords)
+        except ClosedError as error:
+            raise NotActiveError(f"the broker is not active: {error}") from None
 
     async def wait(self, completion: portal.PortalCompletion, cancel: Callable[[], object]) -> Any:
         """Wait for a completion that the loop was asked for; a cancellation has the loop call ``cancel``."""

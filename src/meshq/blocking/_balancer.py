@@ -18,7 +18,7 @@ class BrokerBalancer(BalancerFigures):
 
     def __init__(self, inner: trio_balancer.BrokerBalancer, loop: ThreadLoop) -> None:
         super().__init__(inner, loop)
-        self._call = loop.call
+        self._call = loop.call_active
 
     def target(self, key: str) -> BalancerTarget | None:
         """Return the target of a key, as for a client that has it; None after ``quorum_timeout`` if there is none.

@@ -19,7 +19,7 @@ class ClusterConnection(ClusterFigures):
 
     def __init__(self, inner: trio_cluster.ClusterConnection, loop: ThreadLoop) -> None:
         super().__init__(inner, loop)
-        self._call = loop.call
+        self._call = loop.call_active
 
     def wait_for(
         self,
@@ -75,7 +75,7 @@ class NetworkConnector(NetworkFigures):
 
     def __init__(self, inner: trio_network.NetworkConnector, loop: ThreadLoop) -> None:
         super().__init__(inner, loop)
-        self._call = loop.call
+        self._call = loop.call_active
 
     def wait_for(
         self, *, bridges: int = 1, queue: str | None = None, consumers: int = 0, timeout: float = math.inf

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 import trio
 
 from meshq import portal
-from meshq.errors import ClosedError
+from meshq.errors import ClosedError, NotActiveError
 from meshq.portal import PortalCompletion, ThreadCompletion
 
 T = TypeVar("T")
@@ -61,6 +61,17 @@ class ThreadLoop(portal.LoopThread):
         self.start_task(completion, self.run_call, completion, scope, partial(function, *arguments, **keywords))
         result: T = self.wait(completion, scope.cancel)
         return result
+
+    def call_active(self, function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any) -> T:
+        """Call a coroutine function of a part of a broker in the loop, as ``call`` does.
+
+        Raises:
+            NotActiveError: the loop has ended, and the broker with it.
+        """
+        try:
+            return self.call(function, *arguments, **keywords)
+        except ClosedError as error:
+            raise NotActiveError(f"the broker is not active: {error}") from None
 
     def wait(self, completion: PortalCompletion, cancel: Callable[[], object]) -> Any:
         """Wait for a completion that the loop was asked for; an interrupt has the loop call ``cancel``."""

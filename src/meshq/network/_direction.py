@@ -278,14 +278,14 @@ class Direction:
             self._looks.number += 1
             self._looks.vain += 1
             queues, more = await kept_queues(self._source, names.node_id, names.beginning, most=KEPT_QUEUES_MAX)
+            mine: list[KeptQueue] = []
             if anywhere := names.beginning_anywhere:
                 elsewhere, _ = await kept_queues(self._source, names.node_id, anywhere, most=KEPT_QUEUES_MAX)
-                await self._tell_left_behind(names, elsewhere)
+                mine = await self._earlier(names, elsewhere)
             if more:
                 text = f"more than {KEPT_QUEUES_MAX:,} queues keep messages for {self._settings.name}"
                 self._counts.last_error = f"{text}: others are looked at when some of these are gone"
                 self._warn("network_queues_max", self._counts.last_error, "")
-            mine: list[KeptQueue] = []
             for at in range(0, len(queues), NAMES_AT_A_TIME):
                 mine += filter(self._passes, names.among(queues[at : at + NAMES_AT_A_TIME]))
                 await trio.lowlevel.checkpoint()
@@ -298,16 +298,18 @@ class Direction:
             self._looks.going_on = False
             self._look.wake()
 
-    async def _tell_left_behind(self, names: KeptNames, queues: Sequence[str]) -> None:
-        advice = (
-            "give it back the URL that it had, or move the messages and delete the queue, as one of an earlier version"
-        )
+    async def _earlier(self, names: KeptNames, queues: Sequence[str]) -> list[KeptQueue]:
+        """Return the queues that an earlier version has named for this place, and tell of those of no place."""
+        advice = "give it back the URL that it had, or move the messages away and delete the queue"
+        found: list[KeptQueue] = []
         for at in range(0, len(queues), NAMES_AT_A_TIME):
             for one in names.left_behind(queues[at : at + NAMES_AT_A_TIME]):
                 queue = f"{one.address}{SEPARATOR}{one.name}"
                 text = f"{queue!r} keeps messages, and more and more, for a place that {self._settings.name} has not"
                 self._warn("network_queue_left", f"{text}: {advice}", one.name)
+            found += filter(self._passes, names.earlier(queues[at : at + NAMES_AT_A_TIME]))
             await trio.lowlevel.checkpoint()
+        return found
 
     def _passes(self, queue: KeptQueue) -> bool:
         """Whether messages of this queue may be forwarded: by its name alone the target would take them anywhere."""

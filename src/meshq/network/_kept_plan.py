@@ -86,16 +86,25 @@ class KeptNames:
         """
         return [one for one, before in self._kept(queues) if f"{before}." == self._prefix]
 
+    def earlier(self, queues: Iterable[str]) -> list[KeptQueue]:
+        """Return the queues that an earlier version has named without a place, if the connector has one place only.
+
+        Those of one of several URLs were named by its number: in which order these stood nobody knows any more.
+        """
+        if self._places is None or len(self._places) != 1 or _OR in self._about[1]:
+            return []
+        return [one for one, before in self._kept(queues) if before == self._connector]
+
     def left_behind(self, queues: Iterable[str]) -> list[KeptQueue]:
         """Return the kept queues of this connector whose place is in no URL of it any more."""
         if self._places is None:
             return []
-        found = []
+        found, taken = [], dict.fromkeys(self.earlier(queues))
         for one, before in self._kept(queues):
             place = (
                 _PLACE.fullmatch(f"{before[len(self._connector) :]}.") if before.startswith(self._connector) else None
             )
-            if place is not None and not (place[1] or "").startswith(self._places):
+            if place is not None and one not in taken and not (place[1] or "").startswith(self._places):
                 found.append(one)
         return found
 

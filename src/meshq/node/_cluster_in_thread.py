@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from meshq.errors import ClosedError, NotActiveError
 from meshq.loops import check_in_trio
 
 if TYPE_CHECKING:
@@ -31,13 +32,31 @@ class LoopCalls(RunsSync, Protocol):
         """Call an async function in the other loop."""
 
 
+class ActiveCalls(RunsSync):
+    """Calls of plain functions into the loop of a broker, as long as the broker is there."""
+
+    def __init__(self, loop: RunsSync) -> None:
+        self._loop = loop
+
+    def run_sync(self, function: Callable[[], T]) -> T:
+        """Call a plain function in the loop of the broker.
+
+        Raises:
+            NotActiveError: the loop has ended, and the broker with it.
+        """
+        try:
+            return self._loop.run_sync(function)
+        except ClosedError as error:
+            raise NotActiveError(f"the broker is not active: {error}") from None
+
+
 class ClusterFigures:
     """The figures of a cluster connection whose broker runs in another loop; the common part of all faces."""
 
     def __init__(self, inner: ClusterConnection, loop: RunsSync) -> None:
         self.name: str = inner.name
         self._inner = inner
-        self._run_sync = loop.run_sync
+        self._run_sync = ActiveCalls(loop).run_sync
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from meshq.abc import Controllable, Service
 from meshq.errors import UsageError
 from meshq.loops import check_in_trio
-from meshq.node._cluster_in_thread import LoopCalls, RunsSync
+from meshq.node._cluster_in_thread import ActiveCalls, LoopCalls, RunsSync
 from meshq.portal import LoopThread
 from meshq.statistics import BridgeStatistics
 
@@ -72,7 +72,7 @@ class BalancerFigures:
     def __init__(self, inner: BrokerBalancer, loop: RunsSync) -> None:
         self.name: str = inner.name
         self._inner = inner
-        self._run_sync = loop.run_sync
+        self._run_sync = ActiveCalls(loop).run_sync
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -136,17 +136,14 @@ class BrokerBalancerInThread(BalancerFigures):
 
 
 class NetworkFigures:
-    """The figures of a network connector whose broker runs in another loop; the common part of all faces.
-
-    Once a broker of threads or of asyncio has ended, all calls raise ``ClosedError``.
-    """
+    """The figures of a network connector whose broker runs in another loop; the common part of all faces."""
 
     def __init__(self, inner: NetworkConnector, loop: RunsSync) -> None:
         self.name: str = inner.name
         #: The settings of the connector.
         self.settings: NetworkSettings = inner.settings
         self._inner = inner
-        self._run_sync = loop.run_sync
+        self._run_sync = ActiveCalls(loop).run_sync
 
     def __repr__(self) -> str:
         return repr(self._inner)

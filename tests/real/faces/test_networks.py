@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
-from meshq import CallTimeoutError, ClosedError, NetworkConnector, NotActiveError, NotFoundError, SettingsError
-from tests.real.faces.kit import ACCEPTORS, WAIT_S, Face, promise, received
+from meshq import CallTimeoutError, NetworkConnector, NotActiveError, NotFoundError, SettingsError
+from tests.real.faces.kit import ACCEPTORS, WAIT_S, Face, TrioFace, promise, received
 
 
 @promise
@@ -53,6 +55,9 @@ async def test_a_broker_that_is_not_active_has_no_connectors_added_or_removed(fa
     ):
         with pytest.raises(NotActiveError):
             await call()
-    # A loop that has ended is closed.
-    with pytest.raises((NotActiveError, ClosedError)):
+    for ask in (lambda: link.bridges(), lambda: link.subscriptions()):
+        # On trio itself the program has the connector, which is there also without a broker.
+        with pytest.raises(NotActiveError) if type(face) is not TrioFace else nullcontext():
+            ask()
+    with pytest.raises(NotActiveError):
         await link.wait_for(timeout=0.1)

@@ -25,7 +25,7 @@ from meshq.broker.catalog._divert_definitions import DivertDefinitions
 from meshq.broker.catalog._kept_pins import KeptPins
 from meshq.broker.catalog._known_peers import KnownPeers
 from meshq.broker.catalog._names import check_made, check_open
-from meshq.broker.catalog._network_demand_plan import ROUTES_SEPARATOR, kept_routes
+from meshq.broker.catalog._network_demand_plan import ROUTES_SEPARATOR, holder_of, kept_routes
 from meshq.broker.catalog._queue_numbers import QueueNumbers
 from meshq.broker.catalog._relay_table import RelayPlace
 from meshq.broker.catalog._router import Address, Router
@@ -141,11 +141,11 @@ class Definitions:
         return self._add_queue(name, address, durable=False, spec=QueueSpec(owner=owner))
 
     def subscription(
-        self, address: str, name: str, *, kind: str, durable: bool, filter: Filter | None, network: bool = False
+        self, address: str, name: str, *, kind: str, durable: bool, filter: Filter | None, holder: str = ""
     ) -> Queue:
         """Return the queue ``address::name`` of a subscription; create it, and its address, unless it exists.
 
-        ``network``: it is that of a network consumer.
+        ``holder``: for whom it is, as that of a network consumer; empty: it is none of these.
 
         Raises:
             NotFoundError: the address doesn't exist, and isn't made on first use.
@@ -164,7 +164,7 @@ class Definitions:
         other = self._router.queues.get(name)
         if other is not None and other.address == address:
             raise UsageError(f"{full!r} is a queue that was not made by a subscription")
-        spec = QueueSpec(subscription=kind, filter=filter, network=network)
+        spec = QueueSpec(subscription=kind, filter=filter, network=bool(holder), holder=holder)
         return self._subscribed(full, address, durable=durable, spec=spec)
 
     def kept_for_network(self, address: str, name: str, spec: QueueSpec) -> Queue:
@@ -199,6 +199,11 @@ class Definitions:
             self._rewrite(queue, {"filter": spec.filter_text, "routes": routes, "wanted": spec.wanted})
             queue.spec = spec
             self._router.demand.changed(queue)
+        if spec.holder != former.holder:
+            address = self._router.addresses[queue.address]
+            address.count(former, -1)
+            address.count(spec, 1)
+            queue.spec = spec
 
     def _subscribed(self, full: str, address: str, *, durable: bool, spec: QueueSpec) -> Queue:
         """Create the queue of a subscription, and its address if there is none."""
@@ -349,13 +354,15 @@ class Definitions:
             spec = DEFAULT_SPEC
             if values["subscription"] or values["filter"] or values["on_use"]:
                 filter = kept_filter(values["filter"], position)
+                routes = tuple(values["routes"].split(ROUTES_SEPARATOR)) if values["routes"] else ()
                 spec = QueueSpec(
                     subscription=values["subscription"],
                     filter=filter,
                     auto_created=values["on_use"],
-                    routes=tuple(values["routes"].split(ROUTES_SEPARATOR)) if values["routes"] else (),
-                    network=bool(values["routes"]),
+                    routes=routes,
+                    network=bool(routes),
                     wanted=values["wanted"],
+                    holder=holder_of(routes) if routes else "",
                 )
             queue = Queue(values["number"], values["name"], address.name, durable=True, spec=spec)
             queue.paused = values["paused"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from meshq import limits
@@ -46,6 +47,30 @@ class IncomingConnector(NamedTuple):
     settings: tuple[str, ...] = ()
 
 
+class KeptQueues:
+    """The queues that keep messages for other brokers of the network, in the order of the characters of their names."""
+
+    __slots__ = ("_names", "_queues")
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._queues: dict[str, Queue] = {}
+
+    def add(self, queue: Queue) -> None:
+        """Take a queue in that is not there."""
+        insort(self._names, queue.name)
+        self._queues[queue.name] = queue
+
+    def remove(self, queue: Queue) -> None:
+        """Take a queue out."""
+        del self._names[bisect_left(self._names, queue.name)], self._queues[queue.name]
+
+    def behind(self, name: str) -> Iterator[Queue]:
+        """Yield the queues whose names come after a name; meanwhile none may come or go."""
+        for at in range(bisect_right(self._names, name), len(self._names)):
+            yield self._queues[self._names[at]]
+
+
 def is_hidden(queue: Queue) -> bool:
     """Whether a queue is hidden from other nodes: store-and-forward queues, and subscriptions to notifications and
     advisories."""
@@ -65,7 +90,7 @@ def filters_told(queue: Queue) -> tuple[str, ...] | None:
 class DemandUpdates:
     """Tells links of peers which queues have changed."""
 
-    __slots__ = ("_links", "connectors", "hops", "incoming", "mobility_watchers", "on_peer", "watchers")
+    __slots__ = ("_links", "connectors", "hops", "incoming", "kept", "mobility_watchers", "on_peer", "watchers")
 
     def __init__(self) -> None:
         # Whose they are: the id of the node, its life, and its place.
@@ -74,6 +99,8 @@ class DemandUpdates:
         self.hops: HopLog = HopLog()
         #: The connectors of other brokers of the network that are linked to this one.
         self.incoming: dict[object, IncomingConnector] = {}
+        #: The queues here that keep messages for other brokers of the network.
+        self.kept: KeptQueues = KeptQueues()
         #: The settings of the network connectors here that belong on all connectors, by name.
         self.connectors: dict[str, Sequence[str]] = {}
         #: Called whenever a queue or its consumers have changed, also when it is paused or goes on.

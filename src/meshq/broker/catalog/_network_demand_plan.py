@@ -27,6 +27,9 @@ ROUTES_MAX: Final = 64
 #: wanted: some times what a connector asks for.
 KEPT_ROUTES_CHARACTERS_MAX: Final = 2_048
 
+#: A holder of places at a topic has at most so many times as many as are free.
+NETWORK_SHARE: Final = 3
+
 
 class QueueDemand(NamedTuple):
     """The demand of one consumer.  ``routes``: the ways on which a network consumer's messages go, each from the broker
@@ -39,6 +42,41 @@ class QueueDemand(NamedTuple):
     priority: int
     routes: tuple[str, ...] = ()
     durable: bool = False
+
+
+class NetworkPlaces:
+    """The places that a topic has for queues of network consumers, and who holds them.
+
+    A holder that has many gets no more while a third of these, and not more, is free: so whoever comes later finds
+    room, however many a user asks for.
+    """
+
+    __slots__ = ("_held", "taken")
+
+    def __init__(self) -> None:
+        self._held: dict[str, int] = {}
+        #: How many are taken.
+        self.taken: int = 0
+
+    def count(self, holder: str, change: int) -> None:
+        """Count a place that is taken (1) or given back (-1)."""
+        self.taken += change
+        self._held[holder] = held = self._held.get(holder, 0) + change
+        if not held:
+            del self._held[holder]
+
+    def lack(self, address: str, holder: str) -> str:
+        """Say why a holder gets no further place at an address; empty: there is one."""
+        most, held = limits.NETWORK_QUEUES_PER_ADDRESS_MAX, self._held.get(holder, 0)
+        if self.taken >= most:
+            first = max(self._held, key=self._held.__getitem__)
+            taken = f"the address {address!r} has its {most} queues for network consumers"
+            return f"{taken}, most of them, {self._held[first]}, for {first}"
+        if held >= NETWORK_SHARE * (most - self.taken):
+            return (
+                f"{held} of the {most} queues for network consumers at {address!r} are for {holder}; others need room"
+            )
+        return ""
 
 
 def _ways(routes: Sequence[str]) -> list[tuple[str, ...]]:
@@ -69,6 +107,12 @@ def kept_routes(routes: Sequence[str]) -> str:
 def next_broker(routes: Sequence[str]) -> str:
     """Return the id of the next broker, which is the same on all routes of a network consumer."""
     return routes[0].rpartition(ROUTE_SEPARATOR)[2]
+
+
+def holder_of(routes: Sequence[str], user: str | None = None) -> str:
+    """Return for whom the queue of a network consumer is, as a sentence says it: the ``user`` of its session, of whose
+    brokers there may be any number; None: nobody has logged in, and it is the next broker."""
+    return f"the broker {next_broker(routes)}" if user is None else f"the user {user!r}"
 
 
 def forward_filter(routes: Sequence[str], hops: int, wanted: str = "") -> Filter:

@@ -13,6 +13,7 @@ from meshq.broker.catalog._address_quota import AddressQuota
 from meshq.broker.catalog._demand_updates import DemandUpdates
 from meshq.broker.catalog._distribution_plan import ClusteredQueue, RemoteBinding, nearest
 from meshq.broker.catalog._diverts import Diverts
+from meshq.broker.catalog._network_demand_plan import NetworkPlaces
 from meshq.broker.catalog._pins_machine import PinsMachine
 from meshq.broker.catalog._relay_table import RelayTable
 from meshq.broker.catalog._settings_table import SettingsTable
@@ -57,8 +58,8 @@ class Address:
         self.queues: list[Queue] = []
         # How many of them take only some messages.
         self.filtered: int = 0
-        # How many of these are for network consumers: all of those have filters.
-        self.network: int = 0
+        # Those of these that are for network consumers: all of those have filters.
+        self.network: NetworkPlaces = NetworkPlaces()
         # Which of several anycast queues is next.
         self.next_index: int = 0
         self.duplicates: DuplicateIds = DuplicateIds(settings.duplicate_id_cache_size)
@@ -77,7 +78,8 @@ class Address:
 
     def count(self, spec: QueueSpec, change: int) -> None:
         """Count a queue that has come (1) or gone (-1)."""
-        self.network += change if spec.network else 0
+        if spec.network:
+            self.network.count(spec.holder, change)
         self.filtered += change if spec.filter is not None else 0
 
     def check_room(self, spec: QueueSpec) -> None:
@@ -86,14 +88,14 @@ class Address:
         Raises:
             UsageError: there is none.
         """
-        most, network_most = limits.QUEUES_PER_ADDRESS_MAX, limits.NETWORK_QUEUES_PER_ADDRESS_MAX
-        filtered_most = limits.FILTERED_QUEUES_PER_ADDRESS_MAX
+        most, filtered_most = limits.QUEUES_PER_ADDRESS_MAX, limits.FILTERED_QUEUES_PER_ADDRESS_MAX
+        network = self.network.taken
         if spec.network:
-            if self.network >= network_most:
-                raise UsageError(f"the address {self.name!r} has its {network_most} queues for network consumers")
-        elif len(self.queues) - self.network >= most:
+            if lack := self.network.lack(self.name, spec.holder):
+                raise UsageError(lack)
+        elif len(self.queues) - network >= most:
             raise UsageError(f"the address {self.name!r} has its {most} queues")
-        elif spec.filter is not None and self.filtered - self.network >= filtered_most:
+        elif spec.filter is not None and self.filtered - network >= filtered_most:
             raise UsageError(f"the address {self.name!r} has its {filtered_most} queues with filters")
 
     @property
@@ -171,6 +173,8 @@ class Router:
         address.queues.append(queue)
         if queue.spec.filter is not None:
             self.sieves[queue] = None
+        if queue.spec.routes:
+            self.demand.kept.add(queue)
         address.count(queue.spec, 1)
         self.queues[queue.name] = self.by_number[queue.number] = queue
         if address.routing == "anycast" and queue.kind not in (QueueKind.TEMPORARY, QueueKind.STORE_AND_FORWARD):
@@ -225,6 +229,8 @@ class Router:
         self.addresses[queue.address].queues.remove(queue)
         if queue.spec.filter is not None:
             del self.sieves[queue]
+        if queue.spec.routes:
+            self.demand.kept.remove(queue)
         self.addresses[queue.address].count(queue.spec, -1)
         self._queues_changed(queue.address)
         self._forget_temporary(queue.address)

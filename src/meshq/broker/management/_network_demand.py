@@ -13,7 +13,7 @@ from meshq.broker.catalog._demand_updates import DemandUpdates, IncomingConnecto
 from meshq.broker.catalog._network_demand_plan import SHARED_SETTINGS, QueueDemand, demand_rows, epoch_of, hints_of
 from meshq.broker.catalog._router import Router
 from meshq.broker.core._node_identity import NodeIdentity
-from meshq.broker.management._pages import page_of, page_of_names
+from meshq.broker.management._pages import page_in_order, page_of
 from meshq.broker.management._requester import Requester
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.work._long_operations import Values
@@ -228,8 +228,8 @@ def kept_queues(router: Router, asker: Requester, named: Mapping[str, Any]) -> V
     if not texts or not is_broker_id(node_id) or not str(beginning).startswith(NETWORK_KEPT):
         raise UsageError(f"{NETWORK_QUEUES} takes node_id, beginning, how names of subscriptions begin, and after")
     permit(asker, "manage", MANAGEMENT)
-    names = (one.name for one in _queues(router, str(node_id), str(beginning)) if one.name > str(after))
-    return page_of_names("queues", names)
+    found = _queues(router, str(node_id), str(beginning), after=str(after))
+    return page_in_order("queues", (one.name for one in found))
 
 
 class KeptMessages(NamedTuple):
@@ -251,10 +251,9 @@ def kept_messages(router: Router, node_id: str, beginning: str) -> KeptMessages:
     return KeptMessages(count, min((view.run.stamp for view in heads if view is not None), default=None))
 
 
-def _queues(router: Router, node_id: str, beginning: str) -> Iterator[Queue]:
-    """Yield the queues that keep messages for a connector: all of them have filters."""
-    for queue in router.sieves:
-        if isinstance(queue, Queue) and queue.spec.routes:
-            own = queue.name.partition(SEPARATOR)[2]
-            if own.startswith(beginning) and kept_for(own) == node_id:
-                yield queue
+def _queues(router: Router, node_id: str, beginning: str, after: str = "") -> Iterator[Queue]:
+    """Yield the queues that keep messages for a connector, in the order of their names, behind the name ``after``."""
+    for queue in router.demand.kept.behind(after):
+        own = queue.name.partition(SEPARATOR)[2]
+        if own.startswith(beginning) and kept_for(own) == node_id:
+            yield queue

@@ -13,9 +13,14 @@ PAGE_BYTES_MAX: Final = 3_000
 
 def page_of_names(name: str, names: Iterable[str]) -> Values:
     """The first of these names in the order of their characters, as many as a frame holds, and whether more follow."""
+    return page_in_order(name, sorted(names))
+
+
+def page_in_order(name: str, names: Iterable[str]) -> Values:
+    """As ``page_of_names``, of names that come in order: no more of them are asked for than the page has, and one."""
     size = 0
     page: list[Values] = []
-    for one in sorted(names):
+    for one in names:
         size += len(one.encode()) + 16
         if size > PAGE_BYTES_MAX and page:
             return {name: page, "more": True}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from meshq import limits
 from meshq.address import SEPARATOR, TEMPORARY, check_literal, parse_target
 from meshq.broker.access._access import permit, permit_new, queue_address
-from meshq.broker.catalog._network_demand_plan import topic_filter
+from meshq.broker.catalog._network_demand_plan import holder_of, topic_filter
 from meshq.broker.catalog._subscription import subscription_name
 from meshq.broker.cursors._cursor_machine import check_owner, refuse_if_held
 from meshq.broker.management._cursor_operations import permit_cursor
@@ -30,9 +30,13 @@ if TYPE_CHECKING:
 
 
 def queue_to_consume(
-    definitions: Definitions, token: Callable[[int], bytes], session: Requester, wanted: Consume
+    definitions: Definitions,
+    token: Callable[[int], bytes],
+    session: Requester,
+    warn: Callable[[str, str], None],
+    wanted: Consume,
 ) -> Queue:
-    """The queue that a consumer of this session reads, made if need be.
+    """The queue that a consumer of this session reads, made if need be.  ``warn``: takes event and text.
 
     Raises:
         NotFoundError, UsageError: there is none, and none can be made.
@@ -43,8 +47,11 @@ def queue_to_consume(
         check_literal("address", wanted.queue)
     if session.rights is not None:
         permit_consuming(definitions, session, wanted)
+    holder = holder_of(wanted.routes, _login(session)) if wanted.routes else ""
+    if holder and wanted.subscription:
+        _tell_lack(definitions, holder, wanted, warn)
     if wanted.routes and wanted.durable:
-        queue = definitions.kept_for_network(wanted.queue, wanted.name, kept_spec(wanted))
+        queue = definitions.kept_for_network(wanted.queue, wanted.name, kept_spec(wanted, holder))
     elif wanted.subscription:
         name = wanted.name
         if wanted.subscription == "own":
@@ -56,7 +63,7 @@ def queue_to_consume(
             kind=wanted.subscription,
             durable=wanted.durable,
             filter=filter,
-            network=bool(wanted.routes),
+            holder=holder,
         )
     else:
         queue = definitions.queue_for(parse_target(wanted.queue, "queue"))
@@ -68,7 +75,20 @@ def queue_to_consume(
     return queue
 
 
-def kept_spec(wanted: Consume) -> QueueSpec:
+def _login(session: Requester) -> str | None:
+    """The user of a session; None: nobody has logged in."""
+    return session.owner[1] if session.rights is not None else None
+
+
+def _tell_lack(definitions: Definitions, holder: str, wanted: Consume, warn: Callable[[str, str], None]) -> None:
+    """Warn if a topic has no place for one more queue of a network consumer."""
+    found = definitions.router.addresses.get(wanted.queue)
+    there = f"{wanted.queue}{SEPARATOR}{wanted.name}" in definitions.router.queues
+    if found is not None and not there and (lack := found.network.lack(found.name, holder)):
+        warn("network_places", lack if holder in lack else f"{lack}; {holder} gets none")
+
+
+def kept_spec(wanted: Consume, holder: str) -> QueueSpec:
     """Return the settings of the queue of a network consumer whose messages are kept while it is away.
 
     Raises:
@@ -76,7 +96,12 @@ def kept_spec(wanted: Consume) -> QueueSpec:
     """
     filter = topic_filter(wanted.routes, wanted.hops, wanted.filter)
     return QueueSpec(
-        subscription=wanted.subscription, filter=filter, routes=wanted.routes, wanted=wanted.filter, network=True
+        subscription=wanted.subscription,
+        filter=filter,
+        routes=wanted.routes,
+        wanted=wanted.filter,
+        network=True,
+        holder=holder,
     )
 
 

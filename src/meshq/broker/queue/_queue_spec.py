@@ -49,6 +49,8 @@ class QueueSpec:
     wanted: str = ""
     #: The queue is that of a network consumer of a topic, be it kept or not.
     network: bool = False
+    #: For whom that is, in a sentence.
+    holder: str = ""
 
     @property
     def filter_text(self) -> str:

@@ -124,7 +124,9 @@ class ServerSession:
             unacked_memory=core.memory.unacked,
             pending=core.pending,
             event_bus=core.settings.event_bus,
-            find_queue=partial(queue_to_consume, core.definitions, core.settings.token, self.principal),
+            find_queue=partial(
+                queue_to_consume, core.definitions, core.settings.token, self.principal, core.settings.host.warn
+            ),
             calls=self._calls,
             channels=self.channels,
             transactions=self._transactions,
