@@ -366,8 +366,8 @@ def test_an_unknown_setting_of_a_cluster_is_named_with_those_that_there_are(pyte
             await meshq_cluster(colour="red")
 
     def test_processes(meshq_process_cluster):
-        with pytest.raises(SettingsError, match="links=True is not allowed; .* the settings: nodes, queues, ha$"):
-            meshq_process_cluster(links=True)
+        with pytest.raises(SettingsError, match="seed=7 is not allowed; .* the settings: nodes, queues, ha, links$"):
+            meshq_process_cluster(seed=7)
     """
     run(pytester, text, "-p", "no:asyncio").assert_outcomes(passed=2)
 

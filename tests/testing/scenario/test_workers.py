@@ -73,12 +73,12 @@ def test_what_another_process_can_not_load_or_do_is_named() -> None:
 
     with pytest.raises(UsageError, match=r"workers=2: a process needs a call whose scenario.*local"):
         simulate(local, workers=2, **SETTINGS)
-    with pytest.raises(BrokenError, match="seed 0 failed in another process and not in this one, .* no process of"):
+    with pytest.raises(BrokenError, match=r"seed 0 failed in another process and not in this one, .* no process of"):
         simulate(elsewhere, seeds=2, workers=2, **SETTINGS)
     with pytest.raises(BrokenError, match="a process that ran seeds has died"):
         simulate(dies, seeds=2, workers=2, **SETTINGS)
     for wrong in (0, 1.5, True):
-        with pytest.raises(SettingsError, match="workers=.* is not allowed; allowed: a number of processes from 1"):
+        with pytest.raises(SettingsError, match=r"workers=.* is not allowed; allowed: a number of processes from 1"):
             simulate(good, workers=wrong, **SETTINGS)  # type: ignore[arg-type]
 
 
