@@ -7,10 +7,11 @@ Every name is loaded when it is first used: the plugin loads neither trio nor th
 the real network and the real disk, and fail when a test tells them to.  ``run_seed`` runs brokers and clients on
 simulated nodes: one seed decides every order, delay and fault of the run.  ``MemoryRole`` lets brokers of one test
 compete for the place of the active one, ``MemoryBroadcast`` carries announcements between them, ``MemoryDatagrams``
-takes the place of UDP, ``MemoryQuorum`` decides which node serves, and ``MemorySink`` is a partner who has the records
-of a journal.  ``check_admission``, ``check_disk``, ``check_endpoint``, ``check_ha_policy``, ``check_network``,
-``check_quorum``, ``check_replication_sink``, ``check_stream``, ``check_target_policy``, ``check_threads`` and
-``check_topology_source`` say whether a part of your own keeps the contract of ``meshq.abc``.
+takes the place of UDP, ``MemoryQuorum`` decides which node serves, ``MemorySink`` is a partner who has the records
+of a journal, and ``MemoryJournal`` a journal without files.  ``check_admission``, ``check_disk``, ``check_endpoint``,
+``check_ha_policy``, ``check_journal``, ``check_network``, ``check_quorum``, ``check_replication_sink``,
+``check_stream``, ``check_target_policy``, ``check_threads`` and ``check_topology_source`` say whether a part of your
+own keeps its contract, which stands in ``meshq.abc`` or is that of a class of ours.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from meshq.testing._datagrams import MemoryDatagrams as MemoryDatagrams
     from meshq.testing._ha import MemoryHAPolicy as MemoryHAPolicy
     from meshq.testing._ha import MemoryRole as MemoryRole
+    from meshq.testing._journal import MemoryJournal as MemoryJournal
+    from meshq.testing._journal import MemoryJournalPlace as MemoryJournalPlace
     from meshq.testing._movable_clock import MovableClock as MovableClock
     from meshq.testing._network import MemoryNetwork as MemoryNetwork
     from meshq.testing._network_link import NetworkSettings as NetworkSettings
@@ -54,6 +57,11 @@ if TYPE_CHECKING:
     from meshq.testing.conformance._ha import HA_POLICY_CHECKS as HA_POLICY_CHECKS
     from meshq.testing.conformance._ha import MakePolicies as MakePolicies
     from meshq.testing.conformance._ha import check_ha_policy as check_ha_policy
+    from meshq.testing.conformance._journal import JOURNAL_CHECKS as JOURNAL_CHECKS
+    from meshq.testing.conformance._journal import JournalPlace as JournalPlace
+    from meshq.testing.conformance._journal import PlainJournal as PlainJournal
+    from meshq.testing.conformance._journal import StoredRecord as StoredRecord
+    from meshq.testing.conformance._journal import check_journal as check_journal
     from meshq.testing.conformance._network import NETWORK_CHECKS as NETWORK_CHECKS
     from meshq.testing.conformance._network import MakeNetworkSides as MakeNetworkSides
     from meshq.testing.conformance._network import NetworkCheck as NetworkCheck
@@ -121,6 +129,8 @@ _HOME: Final[dict[str, str]] = {
     "ClusterHistory": "meshq.testing.history._judged",
     "HistoryError": "meshq.testing.history._end",
     "InlineThreads": "meshq.testing._threads",
+    "JOURNAL_CHECKS": "meshq.testing.conformance._journal",
+    "JournalPlace": "meshq.testing.conformance._journal",
     "MakeNetworkSides": "meshq.testing.conformance._network",
     "MakeQuorum": "meshq.testing.conformance._quorum",
     "MakePolicies": "meshq.testing.conformance._ha",
@@ -128,6 +138,8 @@ _HOME: Final[dict[str, str]] = {
     "MemoryBroadcast": "meshq.testing._broadcast",
     "MemoryDatagrams": "meshq.testing._datagrams",
     "MemoryHAPolicy": "meshq.testing._ha",
+    "MemoryJournal": "meshq.testing._journal",
+    "MemoryJournalPlace": "meshq.testing._journal",
     "MemoryNetwork": "meshq.testing._network",
     "MemoryQuorum": "meshq.testing._quorum",
     "MemoryRole": "meshq.testing._ha",
@@ -140,6 +152,7 @@ _HOME: Final[dict[str, str]] = {
     "NonconformanceError": "meshq.testing.conformance._assertions",
     "OvertimeError": "meshq.testing._simulation",
     "POLICY_CHECKS": "meshq.testing.conformance._balancing",
+    "PlainJournal": "meshq.testing.conformance._journal",
     "REPLICATION_SINK_CHECKS": "meshq.testing.conformance._replication",
     "ReadBatches": "meshq.testing.conformance._replication",
     "STREAM_CHECKS": "meshq.testing.conformance._stream",
@@ -153,6 +166,7 @@ _HOME: Final[dict[str, str]] = {
     "SimulationResult": "meshq.testing._simulation",
     "SpawnedTask": "meshq.testing.kit._spawned_task",
     "SpinError": "meshq.testing._simulation",
+    "StoredRecord": "meshq.testing.conformance._journal",
     "Swarm": "meshq.testing._swarm",
     "TARGET_POLICY_CHECKS": "meshq.testing.conformance._targets",
     "THREADS_CHECKS": "meshq.testing.conformance._threads",
@@ -162,6 +176,7 @@ _HOME: Final[dict[str, str]] = {
     "check_disk": "meshq.testing.conformance._disk",
     "check_endpoint": "meshq.testing.conformance._broadcast",
     "check_ha_policy": "meshq.testing.conformance._ha",
+    "check_journal": "meshq.testing.conformance._journal",
     "check_quorum": "meshq.testing.conformance._quorum",
     "QUORUM_CHECKS": "meshq.testing.conformance._quorum",
     "check_network": "meshq.testing.conformance._network",

@@ -268,17 +268,17 @@ def meshq_server(tmp_path: Path, meshq_settings: dict[str, Any]) -> Iterator[Ser
 def meshq_process_cluster(tmp_path: Path) -> Iterator[ProcessClusterFactory]:
     """``meshq_process_cluster(nodes=3, queues=["orders"])`` starts brokers in processes of their own, in real time."""
     from meshq.testing.kit._cluster_settings import ClusterPlan, check_keywords
-    from meshq.testing.kit._pairs import PROCESS_KINDS, check_ha
     from meshq.testing.processes._process_cluster import ProcessCluster
 
     with ExitStack() as stack:
         numbers = itertools.count(1)
 
-        def make(nodes: int = 3, *, queues: Sequence[str] = (), ha: str | None = None, **others: Any) -> ProcessCluster:
-            check_keywords(others, ("nodes", "queues", "ha"))
-            check_ha(ha, PROCESS_KINDS)
+        def make(
+            nodes: int = 3, *, queues: Sequence[str] = (), ha: str | None = None, links: bool = False, **others: Any
+        ) -> ProcessCluster:
+            check_keywords(others, ("nodes", "queues", "ha", "links"))
             settings = ClusterPlan(nodes=nodes, queues=queues, ha=ha)
-            cluster = ProcessCluster(tmp_path / f"meshq-{next(numbers)}", settings)
+            cluster = ProcessCluster(tmp_path / f"meshq-{next(numbers)}", settings, links=links)
             stack.callback(cluster.close)
             cluster.form()
             return cluster

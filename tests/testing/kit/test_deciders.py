@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import attrs
 import pytest
 
@@ -9,6 +11,7 @@ from meshq.errors import UsageError
 from meshq.testing.kit._fault_plan import groups_of, pairs_between
 from meshq.testing.kit._report import report_of
 from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView, moving
+from meshq.testing.processes._proxy_plan import LinkRules
 
 NAMES = ["n0", "n1", "n2"]
 PLACES = [*NAMES, "test"]
@@ -95,3 +98,20 @@ def test_a_report_shows_what_waits_for_another_node_and_which_links_are_cut() ->
         "n1    dead      -",
         "cut: n0 -> n1",
     ]
+
+
+def test_a_direction_of_a_proxy_is_cut_slow_or_loses_what_is_sent_and_the_other_one_is_not() -> None:
+    rules, there, back = LinkRules(random.Random(7)), ("n0", "n1"), ("n1", "n0")
+    assert rules.lateness(there) == 0 and not rules.cuts()
+    rules.cut(*there)
+    rules.delay(*there, 1.0, 3.0)
+    assert rules.is_cut(there) and not rules.is_cut(back) and rules.cuts() == [there]
+    times = [rules.lateness(there) for _ in range(100)]
+    assert 1.0 <= min(times) < 1.2 and 2.8 < max(times) <= 3.0
+    assert rules.lateness(back) == 0
+    # What is lost once is 0.2 s late, what is lost twice 0.2 s and 0.4 s.
+    rules.drop(*back, 0.5)
+    late = [round(rules.lateness(back), 6) for _ in range(1000)]
+    assert [400 < late.count(0) < 600, 200 < late.count(0.2) < 300, 90 < late.count(0.6) < 160] == [True] * 3
+    rules.restore()
+    assert rules.lateness(there) == rules.lateness(back) == 0 and not rules.cuts()

@@ -14,6 +14,8 @@ from meshq import AddressSettings, Message
 from meshq.errors import MeshqError
 from meshq.testing import Cluster, HistoryError, simulate
 from meshq.testing.history._history import History
+from meshq.testing.kit import _judged_nodes
+from meshq.testing.kit._judged_stores import recoveries_of
 from tests.testing.kit.test_cluster import receive, send
 from tests.testing.kit.worlds import in_cluster
 
@@ -127,6 +129,27 @@ def miscount(cluster: Cluster, history: History) -> None:
     cluster.broker("n0")._node.core.router.queues["orders"].counts.added += 1  # type: ignore[union-attr]
 
 
+def share(cluster: Cluster, history: History) -> None:
+    """Another consumer has the first message at the same time, and both acknowledgements are confirmed."""
+    first = history.deliveries[0]
+    other = attrs.evolve(first, number=7, consumer="consumer 99", at_s=first.at_s, settlements=[])
+    history.deliveries.append(other)
+    settlement = attrs.evolve(first.settlements[0], op=99, deliveries=(other,))
+    other.settlements.append(settlement)
+    history.settlements[99] = settlement
+
+
+def leave(cluster: Cluster, history: History) -> None:
+    history.final.nodes.left.append("n0 has 1 open files")
+
+
+def count_what_was_not_sent(cluster: Cluster, history: History) -> None:
+    """The counters add up, and are wrong."""
+    counts = cluster.broker("n0")._node.core.router.queues["orders"].counts  # type: ignore[union-attr]
+    counts.added += 1
+    counts.acknowledged += 1
+
+
 @pytest.mark.parametrize(
     ("corrupt", "checkers"),
     [
@@ -137,7 +160,10 @@ def miscount(cluster: Cluster, history: History) -> None:
         (double, {"Q5"}),
         (bring_back, {"Q6"}),
         (mix, {"Q7"}),
-        (miscount, {"Q8"}),
+        (miscount, {"Q8", "Q17"}),
+        (share, {"Q12"}),
+        (leave, {"Q16"}),
+        (count_what_was_not_sent, {"Q17"}),
     ],
 )
 def test_a_history_that_was_corrupted_by_hand_breaks_the_promise_that_it_breaks(
@@ -153,9 +179,94 @@ def test_a_history_that_was_corrupted_by_hand_breaks_the_promise_that_it_breaks(
         corrupt(cluster, cluster._world.recorder.history)
         with pytest.raises(HistoryError) as caught:
             cluster.history.check()
-        assert checkers <= set(caught.value.checkers) <= checkers | {"Q7"}
+        # Counters that clients know differ from what a corrupted history says.
+        assert checkers <= set(caught.value.checkers) <= checkers | {"Q7", "Q17"}
 
     in_cluster(test, nodes=1)
+
+
+def checked(cluster: Cluster) -> tuple[str, ...]:
+    """The checkers that find something."""
+    try:
+        cluster.history.check()
+    except HistoryError as error:
+        return error.checkers
+    return ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ha", ["shared_store", "replication"])
+def test_a_node_that_acts_when_the_other_one_of_its_pair_has_acted_is_named(ha: str) -> None:
+    async def test(cluster: Cluster) -> None:
+        await send(cluster, "n0", b"a")
+        cluster.kill("n0")
+        await cluster.settled()
+        await send(cluster, "n0b", b"b")
+        await cluster.healed()
+        assert checked(cluster) == ()
+        acts = cluster._world.recorder.history.final.nodes.acts
+        assert [act.node for act in acts] == ["n0", "n0b"]
+        acts.append(attrs.evolve(acts[0], at_s=trio.current_time()))
+        with pytest.raises(HistoryError, match=r"Q9: n0 acts for n0 at .* s, after 2 terms, one later than its own"):
+            cluster.history.check()
+
+    in_cluster(test, nodes=1, ha=ha)
+
+
+@pytest.mark.slow
+def test_copies_that_differ_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(cluster: Cluster) -> None:
+        await send(cluster, "n0", b"a", b"b")
+        await cluster.settled()
+        assert checked(cluster) == ()
+        monkeypatch.setattr(_judged_nodes, "digests_of", lambda disk: {7: str(id(disk)), 8: "equal"})
+        with pytest.raises(HistoryError, match="Q10: n0: record 7 on n0 differs from that on n0b, as do 0 more"):
+            cluster.history.check()
+
+    in_cluster(test, nodes=1, ha="replication")
+
+
+def test_a_recovery_that_comes_to_something_else_after_a_crash_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(cluster: Cluster) -> None:
+        await send(cluster, "n0", b"a")
+        assert checked(cluster) == ()
+        ways = dict(recoveries_of(cluster.node("n0").machine.disk))
+        assert list(ways) == ["once", "twice", "after a power loss in the middle"]
+        monkeypatch.setattr(_judged_nodes, "recoveries_of", lambda disk: [("once", 1), ("twice", 2)])
+        with pytest.raises(HistoryError, match="Q15: the store of n0 recovered to 2 twice, to 1 once"):
+            cluster.history.check()
+
+    in_cluster(test, nodes=1)
+
+
+def test_a_message_that_is_dead_twice_or_dead_and_consumed_is_named() -> None:
+    settings = {"orders": AddressSettings(dead_letter_address="dead")}
+
+    async def test(cluster: Cluster) -> None:
+        async with cluster.client("n0") as client:
+            async with client.consumer("orders") as consumer:
+                await client.send("orders", b"a")
+                await (await consumer.receive(timeout=5)).reject()  # type: ignore[union-attr]
+            async with client.consumer("dead") as consumer:
+                await (await consumer.receive(timeout=5)).ack(confirm=True)  # type: ignore[union-attr]
+        assert checked(cluster) == ()
+        history = cluster._world.recorder.history
+        first, second = history.deliveries
+        done = second.settlements[0]
+        again = attrs.evolve(second, number=7, sequence=second.sequence + 1, at_s=second.at_s + 1)
+        history.deliveries.append(again)
+        with pytest.raises(HistoryError, match="Q13: message 1 was dead-lettered 2 times, to dead"):
+            cluster.history.check()
+        history.deliveries.remove(again)
+        first.settlements[:] = [attrs.evolve(done, deliveries=(first,))]
+        with pytest.raises(HistoryError, match="Q13: message 1 was consumed from orders, and is dead-lettered to dead"):
+            cluster.history.check()
+        # An operator who moves dead letters makes them die again.
+        async with cluster.client("n0") as client:
+            await client.redrive("dead")
+        assert checked(cluster) == ()
+
+    in_cluster(test, nodes=1, queues=["orders", "dead"], address_settings=settings)
 
 
 def test_more_is_lost_than_there_is_left() -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from meshq.errors import UsageError
 from meshq.testing import Cluster, simulate
-from meshq.testing.kit._pairs import PROCESS_KINDS, check_ha
 from tests.testing.kit.test_cluster import receive, send
 from tests.testing.kit.test_pairs import orders
 from tests.testing.kit.worlds import in_cluster
@@ -97,13 +95,6 @@ def test_a_cut_between_the_nodes_of_a_pair_lets_one_of_them_serve() -> None:
         assert await receive(cluster) == [b"%d" % number for number in range(20)]
 
     in_cluster(test, nodes=1, ha="replication")
-
-
-def test_processes_have_no_such_backups() -> None:
-    with pytest.raises(
-        UsageError, match="'replication': this version of meshq has no such backups; allowed: 'shared_store', None"
-    ):
-        check_ha("replication", PROCESS_KINDS)
 
 
 @pytest.mark.slow

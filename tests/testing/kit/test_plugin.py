@@ -339,21 +339,29 @@ def test_a_wrong_setting_of_the_broker_is_the_failure(pytester: pytest.Pytester)
 
     @pytest.fixture
     def meshq_settings():
-        return {"bogus": 1}
+        return SETTINGS
 
-    async def test_it(meshq_broker):
-        pass
+    async def test_in_the_test(meshq_broker):
+        raise AssertionError("it was run with a wrong setting")
+
+    def test_in_a_thread(meshq_server):
+        raise AssertionError("it was run with a wrong setting")
     """
-    result = run(pytester, text, "-p", "no:asyncio")
-    allowed = "*bogus=1 is not allowed; allowed: no setting of this name; the settings: data_dir, journal, *"
-    result.stdout.fnmatch_lines([allowed])
-    wrong = text.replace('{"bogus": 1}', '["bogus"]').replace(
-        "async def test_it(meshq_broker)", "def test_it(meshq_server)"
-    )
-    result = run(pytester, wrong, "-p", "no:asyncio")
-    result.stdout.fnmatch_lines(
-        ["*meshq_settings=?'bogus'? is not allowed; allowed: a dictionary of keywords of Broker"]
-    )
+    cases = [
+        ('{"bogus": 1}', "bogus=1 is not allowed; allowed: no setting of this name; the settings: data_dir, journal, "),
+        ('["bogus"]', "meshq_settings=['bogus'] is not allowed; allowed: a dictionary of keywords of Broker"),
+    ]
+    for number, (settings, message) in enumerate(cases):
+        pytester.makepyfile(**{f"test_{number}": textwrap.dedent(text).replace("SETTINGS", settings)})
+        options = ("-p", "no:asyncio", "-p", "no:cacheprovider", "-p", "no:randomly")
+        result = pytester.runpytest_inprocess(*NAMED, *options, f"test_{number}.py")
+        # pytest-trio makes the fixtures of a test inside the test.
+        result.assert_outcomes(failed=1, errors=1)
+        told = [
+            line for line in result.outlines if re.match(rf"E +(meshq\S*)?SettingsError: {re.escape(message)}", line)
+        ]
+        assert len(told) == 2
+        assert "it was run" not in "".join(line for line in result.outlines if line.startswith("E "))
 
 
 def test_an_unknown_setting_of_a_cluster_is_named_with_those_that_there_are(pytester: pytest.Pytester) -> None:
@@ -366,8 +374,8 @@ def test_an_unknown_setting_of_a_cluster_is_named_with_those_that_there_are(pyte
             await meshq_cluster(colour="red")
 
     def test_processes(meshq_process_cluster):
-        with pytest.raises(SettingsError, match="links=True is not allowed; .* the settings: nodes, queues, ha$"):
-            meshq_process_cluster(links=True)
+        with pytest.raises(SettingsError, match="seed=7 is not allowed; .* the settings: nodes, queues, ha, links$"):
+            meshq_process_cluster(seed=7)
     """
     run(pytester, text, "-p", "no:asyncio").assert_outcomes(passed=2)
 

@@ -6,6 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from meshq.errors import InvariantError
+from meshq.testing.history._cluster_promises import (
+    q9_one_node_acts,
+    q10_copies_are_equal,
+    q12_one_holder,
+    q13_one_fate,
+    q16_nothing_is_left,
+    q17_counters_are_right,
+)
 from meshq.testing.history._delivery import (
     Checker,
     Violation,
@@ -107,6 +115,15 @@ CHECKERS: Final[dict[str, Checker]] = {
     "Q8": q8_conservation,
     "Q14": q14_works_again,
     "Q15": q15_recovery_is_a_fixed_point,
+}
+#: Those of promises for which a test has to look at its nodes, or knows that nobody has given messages back by force.
+NODE_CHECKERS: Final[dict[str, Checker]] = {
+    "Q9": q9_one_node_acts,
+    "Q10": q10_copies_are_equal,
+    "Q12": q12_one_holder,
+    "Q13": q13_one_fate,
+    "Q16": q16_nothing_is_left,
+    "Q17": q17_counters_are_right,
 }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from meshq.testing.history._node_facts import NodeFacts
+
 
 @attrs.define(eq=False, kw_only=True)
 class Recovery:
@@ -30,6 +32,8 @@ class FinalCounts:
     #: Queue -> how many messages the brokers have said that they dropped.
     dropped: dict[str, int] = attrs.field(factory=dict)
     recoveries: list[Recovery] = attrs.field(factory=list)
+    #: What was seen at the nodes themselves.
+    nodes: NodeFacts = attrs.field(factory=NodeFacts)
 
     def counted(self, place: str, statistics: Mapping[str, int]) -> None:
         """The counters of a place, or of one more queue of the place."""

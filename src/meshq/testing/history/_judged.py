@@ -12,14 +12,18 @@ import attrs
 
 from meshq.settings import AddressSettings, settings_for
 from meshq.testing.history._delivery import Violation
-from meshq.testing.history._end import CHECKERS, HistoryError, found_by
+from meshq.testing.history._end import CHECKERS, NODE_CHECKERS, HistoryError, found_by
+from meshq.testing.history._final_counts import FinalCounts
 from meshq.testing.history._history import History, place_of
+from meshq.testing.history._node_facts import ExportedCounter
 from meshq.testing.history._recorder import Recorder
 
 #: Characters of a body that are shown.
 SHOWN_BYTES_MAX: Final = 60
 #: Promises that are judged at any moment, whatever happens to nodes.
 ALWAYS: Final = ("Q2", "Q6", "Q7")
+#: Promises about nodes, which are no queue's.
+OF_NODES: Final = ("Q9", "Q10", "Q16")
 
 
 @attrs.frozen
@@ -30,6 +34,8 @@ class PlaceCounts:
     here: int
     #: Messages that have left in another way than by an acknowledgement.
     removed: int
+    #: The counters as the broker tells them to clients.
+    exported: Mapping[str, int] = attrs.field(factory=dict)
 
 
 class JudgedCluster(Protocol):
@@ -43,6 +49,12 @@ class JudgedCluster(Protocol):
 
     def store_of(self, node: str) -> str:
         """Return the store that a node shares."""
+
+    def node_at(self, host: str) -> str | None:
+        """Return the name of the node on a host; None: it is no node of this cluster."""
+
+    def look_at_nodes(self, final: FinalCounts) -> None:
+        """Note what is seen at the nodes: copies, recoveries of their disks, memory."""
 
 
 class ClusterHistory:
@@ -98,10 +110,14 @@ class ClusterHistory:
         Judged are the queues that the cluster was made with: nothing that was confirmed is lost (Q1), nothing comes
         from nowhere (Q2), what was refused is never delivered and a transaction is whole (Q3), with a duplicate id a
         message stands once (Q4), without one not more often than it was sent (Q5), consumed is final (Q6), in order
-        (Q7), and counters balance (Q8).  Q1, Q3 and Q8 are judged while every node, or its backup, serves: call
+        (Q7), counters balance (Q8) and agree with what clients did (Q17), and a message is with one consumer at a time
+        (Q12).  Of the nodes: one acts for a node id (Q9), copies are equal (Q10), recovering a disk twice, or after a
+        crash, comes to the same (Q15), nothing is left of a node that was stopped (Q16).  A message that was rejected
+        or has expired is dead once (Q13).  Q1, Q3, Q8 and Q17 are judged while every node, or its backup, serves: call
         ``await cluster.healed()`` before.  Q4 and Q5 are judged of clients that stayed at their node, and Q7 in a
         cluster with one node.  A queue is left out whose address drops or replaces messages, or from which some were
-        expired, purged, moved or dead-lettered.  To a judged queue nothing may come but what clients of the test send.
+        expired, purged, moved or dead-lettered; and an address of dead letters.  To a judged queue nothing may come but
+        what clients of the test send.
 
         Raises:
             HistoryError: ``checkers`` names the promises, and the text has the story of the first message concerned.
@@ -110,7 +126,11 @@ class ClusterHistory:
         judged: list[str] = []
         violations: list[Violation] = []
         shown: History | None = None
+        graves = self._dead_letter_addresses()
+        violations += self._of_nodes(graves)
         for queue, settings in self._cluster.judged_queues().items():
+            if queue in graves:
+                continue
             places = {} if counts is None else counts[0].get(queue, {})
             if self._is_lossy(queue, settings, places):
                 continue
@@ -118,16 +138,38 @@ class ClusterHistory:
             history = self._of_queue(queue)
             found = found_by([CHECKERS[name] for name in ALWAYS], history)
             found += found_by([CHECKERS[name] for name in ("Q4", "Q5")], self._of_one_node(history))
+            found += found_by([NODE_CHECKERS["Q12"]], history)
             if counts is not None:
                 found += self._judged_at_the_end(queue, history, places, counts[1])
             if found and shown is None:
                 shown = history
             violations += found
-        if violations and shown is not None:
+        if violations:
+            shown = self._recorder.history if shown is None else shown
             uid = next((violation.uid for violation in violations if violation.uid is not None), None)
             told = "" if uid is None else f"message {uid} is {self._message(uid)['body']!r}:\n{shown.story(uid)}"
             raise HistoryError(violations, told)
         return sorted(judged)
+
+    def _dead_letter_addresses(self) -> set[str]:
+        every = self._cluster.judged_queues().values()
+        found = {address for one in every for address in (one.dead_letter_address, one.expiry_address)}
+        return {address for address in found if address is not None}
+
+    def _of_nodes(self, graves: set[str]) -> list[Violation]:
+        """Judge what was seen at the nodes, and messages that are dead letters."""
+        facts = History(lambda: 0.0)
+        for act in self._recorder.history.final.nodes.acts:
+            node = self._cluster.node_at(act.node)
+            if node is not None:
+                facts.final.nodes.acts.append(attrs.evolve(act, node=node, store=self._cluster.store_of(node)))
+        facts.final.nodes.left = self._recorder.history.final.nodes.left
+        self._cluster.look_at_nodes(facts.final)
+        found = found_by([*(NODE_CHECKERS[name] for name in OF_NODES), CHECKERS["Q15"]], facts)
+        whole = self._recorder.history
+        moved = self._recorder.moved_from
+        whole.final.nodes.dead_letters = dict.fromkeys(sorted(graves.difference(moved)))
+        return found + found_by([NODE_CHECKERS["Q13"]], whole)
 
     def _judged_at_the_end(
         self, queue: str, history: History, places: Mapping[str, PlaceCounts], under_way: int
@@ -138,7 +180,8 @@ class ClusterHistory:
             history.final.counted(place_of(queue, store), place.counters)
             if not left:
                 history.final.recounted(place_of(queue, store), [])
-        found = found_by([CHECKERS["Q8"]], history)
+        history.final.nodes.exported = list(self._exported(queue, history, places))
+        found = found_by([CHECKERS["Q8"], NODE_CHECKERS["Q17"]], history)
         if not left:
             return found + found_by([CHECKERS["Q1"], CHECKERS["Q3"]], history)
         history.expected.drains(queue)
@@ -147,6 +190,23 @@ class ClusterHistory:
             what = f"{len(lost)} confirmed messages of {queue} are not settled, and {left} are there"
             found.append(Violation("Q1", what, lost[0].uid))
         return found
+
+    def _exported(self, queue: str, history: History, places: Mapping[str, PlaceCounts]) -> Iterator[ExportedCounter]:
+        """Return the counters of a queue that is at one place, whose node has not been started again meanwhile."""
+        if len(places) != 1 or len(self._recorder.history.starts) > 1 or self._recorder.history.restarts > 1:
+            return
+        (place,) = places.values()
+        sends, settled = history.sends.values(), history.settlements.values()
+        # What is not due is not added yet.
+        sure = {send.uid for send in sends if send.outcome == "done" and not (send.transaction or send.delay_s)}
+        acked = {one.number for op in settled if op.kind == "ack" and op.outcome == "done" for one in op.deliveries}
+        asked = sum(len(op.deliveries) for op in settled if op.kind == "ack" and op.possible)
+        bounds = {
+            "added": (len(sure), sum(send.possible for send in sends)),
+            "acknowledged": (len(acked), asked),
+        }
+        for name, (least, most) in bounds.items():
+            yield ExportedCounter(queue, name, place.exported[name], least, most)
 
     def _of_one_node(self, history: History) -> History:
         """Return a history without the sends of clients that went from node to node meanwhile.

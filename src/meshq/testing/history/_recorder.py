@@ -18,8 +18,12 @@ import trio
 
 from meshq.client import Client, Consumer, Producer, Transaction
 from meshq.errors import MeshqError, UsageError
+from meshq.ha._store_term import StoreTerm
+from meshq.ha.replication._term import ReplicationTerm
 from meshq.message import Message
+from meshq.testing._scheduler import LIFE
 from meshq.testing.history._history import Delivery, History
+from meshq.testing.history._node_facts import Act
 
 #: A call inside a recorded call is a part of that one.
 _INSIDE: Final[ContextVar[bool]] = ContextVar("meshq_recorded", default=False)
@@ -43,10 +47,14 @@ class Recorder:
         self.stayed: set[int] = set()
         #: Queues from which brokers have said that messages were taken: expired, or dead-lettered.
         self.lossy: dict[str, str] = {}
+        #: Addresses from which an operator has moved messages.
+        self.moved_from: dict[str, None] = {}
         self._numbers: dict[bytes, int] = {}
         # Delivery -> its number in the history; deliveries are kept, so that no other one has their identity.
         self._given: dict[int, tuple[object, int]] = {}
         self._names: dict[int, tuple[object, str]] = {}
+        # Terms of nodes of pairs, which are kept for the same reason.
+        self._terms: dict[int, tuple[object, int]] = {}
 
     def name_of(self, thing: object, kind: str) -> str:
         """Return the name of a client, a consumer, a task or a transaction, which is kept, so that no other has it."""
@@ -59,6 +67,16 @@ class Recorder:
             self.bodies.append(body)
             number = self._numbers[body] = len(self.bodies)
         return number
+
+    def acted(self, term: object) -> None:
+        """A node that runs now acts in a term."""
+        life, acts = LIFE.get(), self.history.final.nodes.acts
+        if life is None:
+            return
+        number = self._terms.setdefault(id(term), (term, len(self._terms) + 1))[1]
+        # The last act at this node id is looked for among few: a term acts at every turn, and another one seldom.
+        if not acts or acts[-1].term != number:
+            acts.append(Act(trio.current_time(), life.node, life.node, number))
 
     # -- what calls tell
 
@@ -158,6 +176,10 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
         (Consumer, "receive", _receiving(recorder, Consumer.receive)),
         (Consumer, "receive_many", _receiving(recorder, Consumer.receive_many)),
         (Transaction, "settle", _settling_in_transaction(recorder, Transaction.settle)),
+        (Client, "move_messages", _moving(recorder, Client.move_messages)),
+        (Client, "redrive", _moving(recorder, Client.redrive)),
+        (StoreTerm, "may_act", _acting(recorder, StoreTerm.may_act)),
+        (ReplicationTerm, "may_act", _acting(recorder, ReplicationTerm.may_act)),
     ]
     real = [(owner, name, getattr(owner, name)) for owner, name, _ in calls]
     try:
@@ -167,6 +189,25 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
     finally:
         for owner, name, function in real:
             setattr(owner, name, function)
+
+
+def _acting(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
+    def may_act(self: Any) -> Any:
+        """Ask a term, and note that the node acts if it may."""
+        allowed = real(self)
+        if allowed:
+            recorder.acted(self)
+        return allowed
+
+    return may_act
+
+
+def _moving(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
+    async def move(self: Any, source: str, *arguments: Any, **keywords: Any) -> Any:
+        recorder.moved_from[source] = None
+        return await real(self, source, *arguments, **keywords)
+
+    return move
 
 
 def _sending(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:

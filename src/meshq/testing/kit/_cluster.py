@@ -24,7 +24,7 @@ from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
 from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._judged_nodes import JudgedNodes
-from meshq.testing.kit._link_faults import LinkFaults
+from meshq.testing.kit._link_faults import SimulatedLinkFaults
 from meshq.testing.kit._node import KitNode
 from meshq.testing.kit._pairs import Pairs, serves, store_of, waits_for
 from meshq.testing.kit._report import report_of
@@ -51,7 +51,7 @@ RUNNING: Final = ("active", "waiting", "paused", "starting", "stopping")
 STOP_S: Final = 5.0
 
 
-class Cluster(LinkFaults):
+class Cluster(SimulatedLinkFaults):
     """A cluster of brokers inside one test, in virtual time; made by the fixture ``meshq_cluster``.
 
     Each node, ``n0``, ``n1`` and so on, has a simulated disk and a host of its own on one simulated network.  Faults

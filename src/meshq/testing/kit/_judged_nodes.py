@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import attrs
 
 from meshq.settings import AddressSettings
+from meshq.testing.history._final_counts import FinalCounts
 from meshq.testing.history._judged import PlaceCounts, settings_of
 from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._judged_stores import digests_of, recoveries_of
 from meshq.testing.kit._node import KitNode
 from meshq.testing.kit._pairs import store_of
 from meshq.testing.kit._views import counts_of
@@ -43,3 +45,23 @@ class JudgedNodes:
     def store_of(self, node: str) -> str:
         """Return the name of the primary with which a node shares its store."""
         return store_of(node)
+
+    def node_at(self, host: str) -> str | None:
+        """Return the name of the node on a host; None: it is no node of this cluster."""
+        return next((name for name, node in self.nodes.items() if node.host == host), None)
+
+    def look_at_nodes(self, final: FinalCounts) -> None:
+        """Note the copies of pairs by replication, the recoveries of each disk, and the memory of each broker."""
+        disks = {id(node.machine.disk): (name, node.machine.disk) for name, node in self.nodes.items()}
+        for name, disk in disks.values():
+            for way, state in recoveries_of(disk):
+                final.recovered(f"the store of {name}", way, state)
+        for name, node in self.nodes.items():
+            if node.state != "active" or node.broker is None:
+                continue
+            figures = node.broker.statistics()
+            final.nodes.bounds.append((f"bytes of memory of {name}", figures.memory_used, figures.memory_limit))
+            if self.settings.ha == "replication":
+                in_sync = [replica.name for replica in node.broker.ha.replicas if replica.in_sync]
+                same = [name, *(other for other in in_sync if other in self.nodes)]
+                final.nodes.copies[store_of(name)] = {one: digests_of(self.nodes[one].machine.disk) for one in same}

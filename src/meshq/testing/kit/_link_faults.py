@@ -4,16 +4,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._world import SimulatedWorld
 
 
+class FaultyLinks(Protocol):
+    """Links between places, by their names on the network; a direction is a source and a target."""
+
+    def cut(self, source: str, target: str, /) -> None:
+        """Let nothing through."""
+
+    def delay(self, source: str, target: str, least: float, most: float, /) -> None:
+        """Let everything take between so many seconds."""
+
+    def drop(self, source: str, target: str, probability: float, /) -> None:
+        """Lose what is sent at this probability."""
+
+    def restore(self) -> None:
+        """End all faults."""
+
+
 class LinkFaults(ABC):
     """Faults of links.  They happen at once; a wrong name is a ``UsageError`` that names the places."""
 
-    def __init__(self, world: SimulatedWorld) -> None:
-        self._world = world
+    @abstractmethod
+    def _links(self) -> FaultyLinks:
+        """Return the links.  Raises: UsageError: links of these places don't fail."""
+
+    @abstractmethod
+    def _note(self, what: str, text: str) -> None:
+        """Write down what happens to a link."""
 
     @abstractmethod
     def _places(self) -> tuple[Sequence[str], Sequence[str]]:
@@ -27,38 +49,51 @@ class LinkFaults(ABC):
         """Cut all links between places of different groups; one group alone is cut from all other places."""
         sides = plan.groups_of([group if isinstance(group, str) else list(group) for group in groups], *self._places())
         for source, target in plan.pairs_between(sides):
-            self._world.fabric.cut(self.host(source), self.host(target))
-        self._world.note(" | ".join(",".join(side) for side in sides), "partition")
+            self._links().cut(self.host(source), self.host(target))
+        self._note(" | ".join(",".join(side) for side in sides), "partition")
 
     def cut(self, a: str, b: str, one_way: bool = False) -> None:
         """Let nothing through between ``a`` and ``b``; with ``one_way`` only nothing from ``a`` to ``b``."""
         plan.check_flag("one_way", one_way)
         for source, target in self._directions(a, b)[: 1 if one_way else 2]:
-            self._world.fabric.cut(source, target)
-        self._world.note(f"{a} {'->' if one_way else '<->'} {b}", "cut")
+            self._links().cut(source, target)
+        self._note(f"{a} {'->' if one_way else '<->'} {b}", "cut")
 
     def heal(self) -> None:
         """End all cuts, delays and losses of all links of the test."""
-        self._world.fabric.restore()
-        self._world.note("links", "healed")
+        self._links().restore()
+        self._note("links", "healed")
 
     def delay(self, a: str, b: str, seconds: float, jitter: float = 0.0) -> None:
         """Let everything between ``a`` and ``b`` take ``seconds`` each way, and up to ``jitter`` seconds more."""
         plan.check_seconds("seconds", seconds)
         plan.check_seconds("jitter", jitter)
         for source, target in self._directions(a, b):
-            self._world.fabric.delay(source, target, seconds, seconds + jitter)
-        self._world.note(f"{a} <-> {b}", f"delay of {seconds:g} to {seconds + jitter:g} s")
+            self._links().delay(source, target, seconds, seconds + jitter)
+        self._note(f"{a} <-> {b}", f"delay of {seconds:g} to {seconds + jitter:g} s")
 
     def drop(self, a: str, b: str, probability: float) -> None:
         """Lose segments between ``a`` and ``b`` at this probability; they are sent again, and arrive late."""
         plan.check_probability(probability)
         for source, target in self._directions(a, b):
-            self._world.fabric.drop(source, target, probability)
-        self._world.note(f"{a} <-> {b}", f"{probability:.0%} lost")
+            self._links().drop(source, target, probability)
+        self._note(f"{a} <-> {b}", f"{probability:.0%} lost")
 
     def _directions(self, a: str, b: str) -> list[plan.Direction]:
         """Return both directions of a link, from ``a`` to ``b`` first, by the names on the network."""
         here, there = self.host(a), self.host(b)
         plan.check_different(a, b)
         return [(here, there), (there, here)]
+
+
+class SimulatedLinkFaults(LinkFaults):
+    """Faults of links in the world of a simulated test."""
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
+
+    def _links(self) -> FaultyLinks:
+        return self._world.fabric
+
+    def _note(self, what: str, text: str) -> None:
+        self._world.note(what, text)

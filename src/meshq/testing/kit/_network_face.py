@@ -10,13 +10,13 @@ from meshq.abc import Listener, Stream
 from meshq.env import default_env
 from meshq.errors import ClosedError, ConnectionBrokenError, UsageError
 from meshq.testing.kit import _fault_plan as plan
-from meshq.testing.kit._link_faults import LinkFaults
+from meshq.testing.kit._link_faults import SimulatedLinkFaults
 
 #: The bytes that one read takes at most, as trio's own streams do.
 READ_BYTES = 65_536
 
 
-class SimulatedNetwork(LinkFaults):
+class SimulatedNetwork(SimulatedLinkFaults):
     """The network of a simulated test; the fixture ``meshq_network``.
 
     Hosts are named: ``n0`` and so on are the nodes of the first cluster, ``n0-2`` those of the second, ``broker`` is

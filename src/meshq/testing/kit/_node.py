@@ -148,6 +148,7 @@ class KitNode:
         # Its last task ends in a turn of its own.
         await self._over.wait()
         left = self._left_over()
+        self._world.recorder.history.final.nodes.left += left
         self._end(self.machine.kill)
         return left
 

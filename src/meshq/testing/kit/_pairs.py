@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from meshq.abc import HAPolicy
+from meshq.abc import HAPolicy, QuorumProvider, QuorumRecord
 from meshq.errors import NotActiveError, UsageError, short
 from meshq.ha import ReplicationBackup, ReplicationPrimary, SharedStoreBackup, SharedStorePrimary
 from meshq.ha.quorum import node_id_of
@@ -15,8 +15,6 @@ from meshq.testing._quorum import MemoryQuorum
 
 #: The ways in which nodes have backups.
 KINDS: Final = ("replication", "shared_store")
-#: In a cluster of processes.
-PROCESS_KINDS: Final = ("shared_store",)
 #: By replication: the session of a node at the quorum, and the silence after which a link is given up; seconds.
 SESSION_S: Final = 6.0
 SILENCE_S: Final = 6.0
@@ -24,10 +22,10 @@ SILENCE_S: Final = 6.0
 SUFFIX: Final = "b"
 
 
-def check_ha(value: object, kinds: Sequence[str] = KINDS) -> None:
+def check_ha(value: object) -> None:
     """Raise ``UsageError`` unless nodes can have backups of this kind."""
-    if value is not None and value not in kinds:
-        allowed = ", ".join(repr(kind) for kind in kinds)
+    if value is not None and value not in KINDS:
+        allowed = ", ".join(repr(kind) for kind in KINDS)
         raise UsageError(f"ha={short(value)}: this version of meshq has no such backups; allowed: {allowed}, None")
 
 
@@ -41,7 +39,7 @@ def store_of(name: str) -> str:
     return name.removesuffix(SUFFIX)
 
 
-def policy_of(name: str, ha: str | None, quorum: MemoryQuorum | None = None) -> HAPolicy | None:
+def policy_of(name: str, ha: str | None, quorum: QuorumProvider | None = None) -> HAPolicy | None:
     """Return the policy of a node; None: it serves from its start to its stop."""
     first = store_of(name) == name
     if ha is None:
@@ -65,7 +63,7 @@ def serves(name: str, states: Mapping[str, str]) -> bool:
     return states[name] == "waiting" and "active" in others
 
 
-def ha_settings(name: str, ha: str | None, quorum: MemoryQuorum | None = None) -> dict[str, Any]:
+def ha_settings(name: str, ha: str | None, quorum: QuorumProvider | None = None) -> dict[str, Any]:
     """Return the keywords of ``Broker`` for a node of a pair; none without ``ha``."""
     policy = policy_of(name, ha, quorum)
     if policy is None:
@@ -74,6 +72,17 @@ def ha_settings(name: str, ha: str | None, quorum: MemoryQuorum | None = None) -
         # A new primary begins before its backup, which could say that it has no store.
         return {"ha": policy, "node_id": node_id_of(name)}
     return {"ha": policy}
+
+
+def link_settings(ha: str | None) -> dict[str, Any]:
+    """Return the keywords of the cluster connection of a node."""
+    return {"connection_ttl": SILENCE_S} if ha == "replication" else {}
+
+
+def standing_of(record: QuorumRecord | None, name: str) -> str:
+    """Return ``newest`` or ``older`` for the copy of a node, by the record of a quorum; None: nobody has claimed."""
+    members = () if record is None else record.in_sync
+    return "newest" if name in [member.partition("/")[0] for member in members] else "older"
 
 
 class Pairs:
@@ -102,12 +111,11 @@ class Pairs:
         with suppress(NotActiveError):
             self._node_ids[store_of(name)] = bytes(broker.node_id)
         node_id = self._node_ids.get(store_of(name))
-        members = self._quorum.record(node_id).in_sync if node_id is not None else ()
-        return "newest" if name in [member.partition("/")[0] for member in members] else "older"
+        return standing_of(None if node_id is None else self._quorum.record(node_id), name)
 
     def link_settings(self) -> dict[str, Any]:
         """Return keywords of the cluster connection of a node."""
-        return {"connection_ttl": SILENCE_S} if self._ha == "replication" else {}
+        return link_settings(self._ha)
 
 
 def waits_for(broker: Broker, name: str) -> bool:

@@ -30,7 +30,7 @@ def counts_of(broker: Broker, queues: Iterable[str]) -> tuple[dict[str, PlaceCou
             counters |= {"delivering": counts.unacked, "delayed": counts.delayed, **counts.removed}
             kept = ("redistributed",)
             removed = sum(number for way, number in counts.removed.items() if way not in kept)
-            found[name] = PlaceCounts(counters, here, removed)
+            found[name] = PlaceCounts(counters, here, removed, node.core.router.statistics(queue))
     return found, under_way
 
 

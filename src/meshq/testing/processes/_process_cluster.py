@@ -2,105 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, Unpack
 
 from meshq import blocking
 from meshq.client import ClientOptions
-from meshq.errors import BrokenError, CallTimeoutError
+from meshq.errors import BrokenError, CallTimeoutError, UsageError
 from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.kit._fault_plan import TEST_HOST
+from meshq.testing.kit._link_faults import FaultyLinks, LinkFaults
 from meshq.testing.kit._pairs import serves, store_of
 from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView, moving
+from meshq.testing.processes._child_process import START_S, ChildProcess
+from meshq.testing.processes._link_proxy import LinkProxy
+from meshq.testing.processes._process_quorum import WITNESSES
 
-#: A process that is not active so many seconds after its start is killed.
-START_S: Final = 60.0
-#: At the end of a test a process has so many seconds to stop cleanly; the rest is killed.
-STOP_S: Final = 5.0
 #: Two looks that see the same are so many seconds apart.
 QUIET_S: Final = 0.5
 #: Seconds between two looks whether a node serves.
 LOOK_S: Final = 0.05
-#: So much of what a process has written stands in an error.
-SHOWN_CHARACTERS_MAX: Final = 2000
 
 
-class NodeProcess:
+class NodeProcess(ChildProcess):
     """A node over all its lives, each a process."""
 
-    def __init__(self, name: str, folder: Path, urls: dict[str, str], plan: ClusterPlan) -> None:
-        self.name: str = name
-        #: Where the process writes its log.
-        self.log: Path = folder / f"{name}.log"
-        settings = {
-            "name": name,
-            "directory": str(folder / store_of(name)),
-            "urls": urls,
-            "queues": list(plan.queues),
-            "ha": plan.ha,
-        }
-        self._command = [sys.executable, "-m", "meshq.testing.processes._process_node", json.dumps(settings)]
-        self._process: subprocess.Popen[str] | None = None
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        name: str = settings["name"]
+        super().__init__(name, folder / f"{name}.log", "meshq.testing.processes._process_node", settings)
         self._paused = False
 
     @property
     def state(self) -> str:
         """``dead``, ``paused`` or ``active``."""
-        if self._process is None or self._process.poll() is not None:
+        if not self.running:
             return "dead"
         return "paused" if self._paused else "active"
 
     def start(self) -> None:
         """Begin a life; the process is not active yet."""
         self._paused = False
-        with self.log.open("a", encoding="utf-8") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            )
-
-    def started(self) -> None:
-        """Wait until the process is active.
-
-        Raises:
-            BrokenError: it has ended before, or was killed because it took too long.
-        """
-        assert self._process is not None
-        watch = threading.Timer(START_S, self._process.kill)
-        watch.start()
-        try:
-            self._answer()
-        finally:
-            watch.cancel()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self._process is not None and self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            self._process.wait()
-            told = self.log.read_text(encoding="utf-8")[-SHOWN_CHARACTERS_MAX:]
-            ended = EOFError(f"exit status {self._process.returncode}")
-            raise BrokenError(f"the process of {self.name} has ended:\n{told}") from ended
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        super().start()
 
     def view(self) -> NodeView:
         """Look at the node."""
         if self.state != "active":
             return NodeView(self.name, self.state, store_of(self.name))
-        assert self._process is not None and self._process.stdin is not None
         try:
-            self._process.stdin.write("\n")
-            self._process.stdin.flush()
-            seen = self._answer()
-        except (BrokenError, BrokenPipeError):
+            seen = self.ask()
+        except BrokenError:
             # It has ended a moment ago.
             return NodeView(self.name, "dead", store_of(self.name))
         return NodeView(
@@ -110,6 +65,7 @@ class NodeProcess:
             seen["stopped"],
             {name: QueueView(**queue) for name, queue in seen["queues"].items()},
             {name: LinkView(**link) for name, link in seen["links"].items()},
+            seen["copy"],
         )
 
     def send(self, number: signal.Signals) -> None:
@@ -118,46 +74,68 @@ class NodeProcess:
         self._process.send_signal(number)
         self._paused = number == signal.SIGSTOP
 
-    def kill(self) -> None:
-        """End the process by SIGKILL, and wait for its end."""
-        if self._process is not None:
-            self._process.kill()
-            self._close()
-
     def stop(self) -> None:
         """Let the process stop cleanly; kill it if it does not in time."""
-        if self._process is None:
-            return
-        if self._paused:
+        if self._paused and self.running:
             self.send(signal.SIGCONT)
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._close()
-
-    def _close(self) -> None:
-        assert self._process is not None and self._process.stdin is not None and self._process.stdout is not None
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process = None
+        super().stop()
 
 
-class ProcessCluster:
+class ProcessCluster(LinkFaults):
     """A cluster of real processes, in real time; made by the fixture ``meshq_process_cluster``.
 
     The nodes, ``n0``, ``n1`` and so on, listen at free ports of this machine, which they keep over restarts.  A wrong
     name, or a node in a wrong state, is a ``UsageError`` that names the nodes.
+
+    With ``links=True`` a proxy in a thread of the test carries all that nodes and clients say to each other, so that
+    links can be cut and slow; ``test`` is the test itself in ``cut``, ``partition``, ``delay`` and ``drop``.  With
+    ``ha="replication"`` three witnesses, which are always there, say which node of a pair serves.
     """
 
-    def __init__(self, folder: Path, settings: ClusterPlan) -> None:
+    def __init__(self, folder: Path, settings: ClusterPlan, *, links: bool = False) -> None:
+        plan.check_flag("links", links)
         folder.mkdir()
         self._primaries = settings.primaries
-        self._urls = dict(zip(settings.names, _free_urls(len(settings.names)), strict=True))
-        self._nodes = {name: NodeProcess(name, folder, self._urls, settings) for name in settings.names}
+        names = settings.names
+        # All at once, so that they differ.
+        found = _free_urls(len(names) + WITNESSES)
+        real, witnesses = found[:-WITNESSES], []
+        self._quorum: ChildProcess | None = None
+        if settings.ha == "replication":
+            witnesses = found[-WITNESSES:]
+            asked = {"directory": str(folder / "quorum"), "urls": witnesses}
+            module = "meshq.testing.processes._process_quorum"
+            self._quorum = ChildProcess("quorum", folder / "quorum.log", module, asked)
+        acceptors = dict(zip(names, real, strict=True))
+        self._urls = acceptors
+        self._proxy: LinkProxy | None = None
+        if links:
+            self._proxy = LinkProxy({name: _port(url) for name, url in acceptors.items()}, _directions(names))
+            self._proxy.start()
+            self._urls = {name: _url(self._proxy.ports[TEST_HOST, name]) for name in names}
+        self._nodes = {
+            name: NodeProcess(
+                folder,
+                {
+                    "name": name,
+                    "directory": str(folder / (name if settings.ha == "replication" else store_of(name))),
+                    "urls": self._urls,
+                    "acceptor": acceptors[name],
+                    "routes": self._routes(name),
+                    "queues": list(settings.queues),
+                    "ha": settings.ha,
+                    "witnesses": witnesses,
+                },
+            )
+            for name in names
+        }
+
+    def _routes(self, name: str) -> dict[int, int]:
+        """Return the ports that a node dials, by those that are known to all."""
+        if self._proxy is None:
+            return {}
+        others = [other for other in self._urls if other != name]
+        return {_port(self._urls[other]): self._proxy.ports[name, other] for other in others}
 
     def __repr__(self) -> str:
         return f"<ProcessCluster {', '.join(f'{name}: {state}' for name, state in self._states().items())}>"
@@ -208,6 +186,9 @@ class ProcessCluster:
             BrokenError: a process has ended.
             CallTimeoutError: the nodes are not linked in time.
         """
+        if self._quorum is not None:
+            self._quorum.start()
+            self._quorum.started()
         for names in (self._primaries, self.nodes[len(self._primaries) :]):
             for name in names:
                 self._nodes[name].start()
@@ -220,6 +201,10 @@ class ProcessCluster:
     def close(self) -> None:
         """Stop all processes; one that does not stop in time is killed."""
         with ExitStack() as stack:
+            if self._proxy is not None:
+                stack.callback(self._proxy.close)
+            if self._quorum is not None:
+                stack.callback(self._quorum.stop)
             for node in self._nodes.values():
                 stack.callback(node.stop)
 
@@ -264,7 +249,7 @@ class ProcessCluster:
         while True:
             time.sleep(QUIET_S)
             now = self._views()
-            lines = moving(before, now, lambda one, other: False)
+            lines = moving(before, now, self._apart)
             if not lines:
                 return
             if time.monotonic() >= end:
@@ -273,6 +258,26 @@ class ProcessCluster:
             before = now
 
     # -- parts of these
+
+    def _links(self) -> FaultyLinks:
+        if self._proxy is None:
+            raise UsageError("links fail where a proxy carries them: meshq_process_cluster(links=True)")
+        return self._proxy
+
+    def _note(self, what: str, text: str) -> None:
+        """Nothing is written down: there is no report of real processes."""
+
+    def _places(self) -> tuple[list[str], list[str]]:
+        return self.nodes, [*self.nodes, TEST_HOST]
+
+    def host(self, place: str) -> str:
+        """Return the name of a node, or of the test itself.  Raises: UsageError: there is no such place."""
+        plan.check_known(place, self._places()[1])
+        return place
+
+    def _apart(self, a: str, b: str) -> bool:
+        cuts = () if self._proxy is None else self._proxy.cuts()
+        return (a, b) in cuts or (b, a) in cuts
 
     def _serving(self, name: str) -> None:
         """Wait until a node serves, or waits because the other node of its pair serves."""
@@ -298,10 +303,23 @@ class ProcessCluster:
         return node
 
 
+def _directions(names: Sequence[str]) -> list[plan.Direction]:
+    """Who dials whom: each node each other one, and the test all of them."""
+    return [(source, target) for source in [*names, TEST_HOST] for target in names if source != target]
+
+
+def _url(port: int) -> str:
+    return f"tcp://127.0.0.1:{port}"
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
 def _free_urls(count: int) -> list[str]:
     """URLs with ports that nothing listens at, all of them different."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
-        return [f"tcp://127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+        return [_url(one.getsockname()[1]) for one in sockets]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, Final, Unpack
 
@@ -20,6 +20,7 @@ from meshq.testing.scenario._fault import Fault, Faults
 from meshq.testing.scenario._fault_run import Invariant
 from meshq.testing.scenario._seed_run import LIMIT_S, Scenario, ScenarioPlan, SeedRun, plan_of, run_one
 from meshq.testing.scenario._shrink_plan import TRIES_MAX, shortened, shrunk
+from meshq.testing.scenario._workers import check_workers, failures, runs_of
 
 SEEDS: Final = 100
 NODES: Final = 3
@@ -107,6 +108,7 @@ def simulate(
     shrink: bool = True,
     limit: float = LIMIT_S,
     stop_at: int = 1,
+    workers: int = 1,
     **settings: Unpack[NodeKeywords],
 ) -> SimulationReport:
     """Run ``await scenario(cluster)`` once for each seed, in virtual time, with another schedule and other faults.
@@ -116,17 +118,18 @@ def simulate(
     simulated seconds, or until the scenario calls ``await cluster.healed()``.  ``invariants``: async functions of the
     cluster, called after each fault began, and at the end, when all is healed.  ``shrink``: look for the fewest faults
     that a failure needs, and the shortest.  ``limit``: a seed fails that is not done so many simulated seconds after
-    the time in which faults begin and end.  ``stop_at``: stop after so many failures.  The settings of the cluster are
-    those of ``meshq_cluster``.
+    the time in which faults begin and end.  ``stop_at``: stop after so many failures.  ``workers``: so many
+    processes share the seeds; the report is the same.  The settings of the cluster are those of ``meshq_cluster``.
 
     Raises:
         SettingsError: a setting is not allowed.
-        UsageError: a fault names an unknown node.
+        UsageError: a fault names an unknown node; or another process can't load the scenario.
+        BrokenError: a process has died; or a seed fails in another process only, and so depends on more than its seed.
     """
     plan = plan_of(
         nodes, dict(settings), faults=faults, duration=duration, invariants=invariants, shrink=shrink, limit=limit
     )
-    return Seeds(scenario, plan, stop_at=stop_at).run(seeds_of(seeds))
+    return Seeds(scenario, plan, stop_at=stop_at, workers=workers).run(seeds_of(seeds))
 
 
 def seeds_of(seeds: Any) -> list[int]:
@@ -148,12 +151,6 @@ def seeds_of(seeds: Any) -> list[int]:
     return found
 
 
-def _failures() -> tuple[type[BaseException], ...]:
-    """The errors with which a scenario fails: pytest has one that is no ``Exception``; that it skips is no failure."""
-    pytest = sys.modules.get("pytest")
-    return (Exception,) if pytest is None else (Exception, pytest.fail.Exception)
-
-
 class Seeds:
     """A scenario with its settings, to be run with seeds."""
 
@@ -163,32 +160,43 @@ class Seeds:
         plan: ScenarioPlan,
         *,
         stop_at: int = 1,
+        workers: int = 1,
         command: Callable[[int], str] | None = None,
         tell: Callable[[WorldEvent], object] | None = None,
     ) -> None:
         if type(stop_at) is not int or stop_at < 1:
             raise SettingsError("stop_at", stop_at, "a number of failures from 1")
+        check_workers(workers)
         if not callable(scenario):
             raise SettingsError("scenario", scenario, "an async function of the cluster")
         self._plan = plan
         self._stop_at = stop_at
+        self._scenario = scenario
+        self._workers = workers
         self._command = partial(again_call, scenario, plan) if command is None else command
-        self._play = partial(run_one, scenario, plan, failures=_failures())
+        self._play = partial(run_one, scenario, plan, failures=failures())
         self._tell = tell
 
-    def run(self, seeds: Iterable[int]) -> SimulationReport:
-        """Run the seeds, one after the other."""
+    def _runs(self, seeds: Sequence[int]) -> Generator[SeedRun, None, None]:
+        if self._workers > 1 and len(seeds) > 1:
+            yield from runs_of(self._scenario, self._plan, seeds, self._workers)
+            return
+        for seed in seeds:
+            yield self._play(seed, self._plan.faults_of(seed), tell=self._tell)
+
+    def run(self, seeds: Sequence[int]) -> SimulationReport:
+        """Run the seeds, and report in their order."""
         counters: Counter[str] = Counter(dict.fromkeys(self._plan.kinds, 0))
         runs: list[SeedRun] = []
         failed: list[SeedFailure] = []
-        for seed in seeds:
-            run = self._play(seed, self._plan.faults_of(seed), tell=self._tell)
-            counters.update(run.happened)
-            runs.append(run)
-            if run.error is not None:
-                failed.append(self._failure(run))
-                if len(failed) >= self._stop_at:
-                    break
+        with closing(self._runs(seeds)) as all_runs:
+            for run in all_runs:
+                counters.update(run.happened)
+                runs.append(run)
+                if run.error is not None:
+                    failed.append(self._failure(run))
+                    if len(failed) >= self._stop_at:
+                        break
         empty = [run.seed for run in runs if run.empty]
         if empty and len(empty) == len(runs):
             warnings.warn(EmptySimulationWarning(EMPTY), stacklevel=3)
