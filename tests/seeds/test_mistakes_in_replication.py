@@ -50,7 +50,8 @@ def believe_a_link_that_has_ended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicationActivation, "_is_gone", gone)
     patch.setattr("meshq.ha.replication._follower.Follower._take_dropped", dropped)
     patch.setattr("meshq.ha.replication._follower.Follower.give_in", lambda follower: None)
-    patch.setattr(ActingSide, "_may_have_taken_over", lambda acting, feeder, term: False)
+    whose = "meshq.ha.replication._acting_side.ActingSide._may_have_taken_over"
+    patch.setattr(whose, lambda acting, feeder, term: False)
 
 
 def says_that_it_waits_while_it_may_take_over(patch: pytest.MonkeyPatch) -> None:
