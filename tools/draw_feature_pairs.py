@@ -1,4 +1,4 @@
-"""Draw the page of feature pairs: ``python -m tools.draw_feature_pairs``, after ``python -m qa.pairs --result pairs``."""
+"""Draw the page of feature pairs: ``python -m tools.draw_feature_pairs``, after ``qa.pairs --result pairs``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def page(result: dict[str, Any]) -> str:
     rows = [head, "|" + " --- |" * len(names)]
     for row, name in enumerate(names[1:], 1):
         cells = [
-            str(counts.get((names[column], name), "–")) if column < row else "" for column in range(len(names) - 1)
+            str(counts.get((names[column], name), "-")) if column < row else "" for column in range(len(names) - 1)
         ]
         rows.append(f"| {row + 1} {name} | " + " | ".join(cells) + " |")
     apart = "; ".join(f"*{one}* and *{other}*" for one, other in EXCLUDED)
@@ -31,16 +31,16 @@ def page(result: dict[str, Any]) -> str:
         [
             "# Feature pairs",
             "",
-            "Single features each have tests, and the [delivery matrix](delivery-matrix.md) plays each in every surrounding.",
+            "Single features each have tests, and the [delivery matrix](delivery-matrix.md) plays each everywhere.",
             "What is wrong is wrong in pairs: here features meet on one queue.",
             "A seed has a part of the features below, by a covering array that takes the rarest pairs first;",
-            "producers, consumers and an operator work on one queue, nodes die where that is a feature, and in the end",
-            "every message is accounted for: what was confirmed was taken, nothing twice, nothing that was rolled back,",
-            "and each copy of a divert is there.",
+            "producers, consumers and an operator work on one queue, nodes die where that is a feature, and in the",
+            "end all messages are accounted for: what was confirmed was taken, nothing twice, nothing that was rolled",
+            "back, and each copy of a divert is there.",
             "",
-            f"`{result['command']}` has played {result['seeds']} seeds with {result['simulated_s']:,} simulated seconds",
+            f"`{result['command']}` has played {result['seeds']} seeds, {result['simulated_s']:,} simulated seconds",
             f"({result['date']}, commit `{result['commit']}`): {len(result['failed'])} failed, no pair is missing,",
-            f"and {missing} of all triples have never met.",
+            f"and of all triples {missing} have never met.",
             "CI plays the first 24 seeds, in which every pair meets.",
             "Whoever adds a feature that may meet others on a queue adds it to `qa/pairs/features.py`.",
             "",

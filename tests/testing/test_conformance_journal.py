@@ -23,7 +23,7 @@ from meshq.testing import (
     SimDisk,
     check_journal,
 )
-from meshq.testing._journal import MemoryRecord
+from meshq.testing._journal import MemoryRecord, MemoryReplay
 from qa.journal.model import journal_env
 
 Check = Callable[[Callable[[], JournalPlace]], Awaitable[None]]
@@ -90,7 +90,7 @@ class Wrong(MemoryJournal):
 class Backwards(Wrong):
     def replay(self) -> AsyncIterator[MemoryRecord]:
         self._check_open()
-        return self._replayed(sorted(self._place.records, reverse=True))
+        return MemoryReplay(self._place.records, sorted(self._place.records, reverse=True))
 
 
 class ReusesPositions(Wrong):

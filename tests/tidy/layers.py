@@ -160,7 +160,7 @@ OUTSIDE_WORLD: dict[str, frozenset[str]] = {
     "__main__": frozenset({"os", "signal"}),
     "testing": frozenset(
         {"logging", "os", "random", "secrets", "shutil", "signal", "socket", "subprocess", "threading", "time", "trio"}
-        | {"uuid"}
+        | {"uuid", "concurrent", "multiprocessing"}
     ),
 }
 #: Of ``os``, what only says what a path is.

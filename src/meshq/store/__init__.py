@@ -11,6 +11,7 @@ from meshq.store.directory._ping_pong_file import is_disk_full
 from meshq.store.formats._record import PLAIN, CheckpointRecord, JournalRecord
 from meshq.store.formats._record_prefix import RecordPrefix
 from meshq.store.inspection._last_position import last_position
+from meshq.store.inspection._recovered_store import RecoveredStore, recovered_store
 from meshq.store.reading._replay import Replay
 from meshq.store.recovery._store_copy import StoreCopy
 
@@ -25,12 +26,14 @@ __all__ = [
     "LargeBodyWriter",
     "Page",
     "RecordPrefix",
+    "RecoveredStore",
     "Replay",
     "SpillFiles",
     "StoreCopy",
     "is_disk_full",
     "last_position",
     "make_directory",
+    "recovered_store",
     "store_node_id",
     "why_not_private",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
@@ -19,6 +19,22 @@ class MemoryRecord:
 
     position: int
     payload: bytes
+
+
+class MemoryReplay(AsyncIterator[MemoryRecord]):
+    """An iterator over the records at these positions, as far as they are not deleted."""
+
+    def __init__(self, records: Mapping[int, bytes], positions: Sequence[int]) -> None:
+        self._records = records
+        self._positions = iter(positions)
+
+    async def __anext__(self) -> MemoryRecord:
+        await trio.lowlevel.checkpoint()
+        for position in self._positions:
+            payload = self._records.get(position)
+            if payload is not None:
+                return MemoryRecord(position, payload)
+        raise StopAsyncIteration
 
 
 class MemoryJournal(AbstractAsyncContextManager["MemoryJournal"]):
@@ -92,20 +108,13 @@ class MemoryJournal(AbstractAsyncContextManager["MemoryJournal"]):
         self._place.records.pop(position, None)
 
     def replay(self) -> AsyncIterator[MemoryRecord]:
-        """Iterate over the records in order, as they are at this call; what is deleted meanwhile is left out.
+        """Iterate over the records in order, as they are at this call; a record that is deleted meanwhile is left out.
 
         Raises:
             ClosedError: the journal is not open.
         """
         self._check_open()
-        return self._replayed(sorted(self._place.records))
-
-    async def _replayed(self, positions: Sequence[int]) -> AsyncIterator[MemoryRecord]:
-        for position in positions:
-            await trio.lowlevel.checkpoint()
-            payload = self._place.records.get(position)
-            if payload is not None:
-                yield MemoryRecord(position, payload)
+        return MemoryReplay(self._place.records, sorted(self._place.records))
 
     def _check_open(self) -> None:
         if not self._open:

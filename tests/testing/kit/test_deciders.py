@@ -101,7 +101,7 @@ def test_a_report_shows_what_waits_for_another_node_and_which_links_are_cut() ->
 
 
 def test_a_direction_of_a_proxy_is_cut_slow_or_loses_what_is_sent_and_the_other_one_is_not() -> None:
-    rules, there, back = LinkRules(random.Random(7)), ("n0", "n1"), ("n1", "n0")
+    rules, there, back = LinkRules(random.Random(7).random), ("n0", "n1"), ("n1", "n0")
     assert rules.lateness(there) == 0 and not rules.cuts()
     rules.cut(*there)
     rules.delay(*there, 1.0, 3.0)

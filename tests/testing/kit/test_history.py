@@ -14,8 +14,8 @@ from meshq import AddressSettings, Message
 from meshq.errors import MeshqError
 from meshq.testing import Cluster, HistoryError, simulate
 from meshq.testing.history._history import History
+from meshq.testing.history._judged_stores import recoveries_of
 from meshq.testing.kit import _judged_nodes
-from meshq.testing.kit._judged_stores import recoveries_of
 from tests.testing.kit.test_cluster import receive, send
 from tests.testing.kit.worlds import in_cluster
 

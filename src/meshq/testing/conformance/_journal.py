@@ -1,4 +1,4 @@
-"""The conformance suite for a journal of plain records: what ``meshq.Journal`` promises as a log of its own."""
+"""The conformance suite for a journal of plain records, by the promises of ``meshq.Journal``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class JournalPlace(ABC):
 
     @abstractmethod
     def crashed(self) -> JournalPlace:
-        """Return another place, with what would be left here if the power failed now.
+        """Return a copy of this place after a power failure at this moment.
 
         This place, and a journal that is open here, go on as if nothing was asked.
         """

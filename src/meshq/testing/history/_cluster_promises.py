@@ -1,4 +1,4 @@
-"""Promises about nodes, copies and counters, and about messages that go from node to node or become dead letters.
+"""Promises about nodes, copies and counters, and about messages with several consumers or dead letters.
 
 The first group is judged by facts that a test has seen at its nodes (``NodeFacts``), the second by what clients have
 done.  A settlement counts here only if it was confirmed, which a broker does for one holder of a message.
@@ -51,7 +51,7 @@ def _confirmed(history: History) -> dict[int, list[tuple[Delivery, Settlement]]]
 
 
 def q12_one_holder(history: History) -> Iterator[Violation]:
-    """Q12: a message is with one consumer of the cluster at a time, unless that one is fenced or gone.
+    """Q12: a message is with one consumer of the cluster at a time, unless this consumer is fenced or gone.
 
     Shown by two consumers that had it at the same time, and were both told that their acknowledgement counts.
     """
@@ -94,7 +94,7 @@ def q16_nothing_is_left(history: History) -> Iterator[Violation]:
 
 
 def q17_counters_are_right(history: History) -> Iterator[Violation]:
-    """Q17: a counter that a broker tells is that of whoever has counted what clients did."""
+    """Q17: the counters that a broker tells agree with the sends and acknowledgements of its clients."""
     for one in history.final.nodes.exported:
         if not one.least <= one.told <= one.most:
             counted = str(one.least) if one.least == one.most else f"{one.least} to {one.most}"

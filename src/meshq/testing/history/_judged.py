@@ -54,7 +54,7 @@ class JudgedCluster(Protocol):
         """Return the name of the node on a host; None: it is no node of this cluster."""
 
     def look_at_nodes(self, final: FinalCounts) -> None:
-        """Note what is seen at the nodes: copies, recoveries of their disks, memory."""
+        """Note the facts about the nodes: copies, recoveries of their disks, memory."""
 
 
 class ClusterHistory:
@@ -157,7 +157,7 @@ class ClusterHistory:
         return {address for address in found if address is not None}
 
     def _of_nodes(self, graves: set[str]) -> list[Violation]:
-        """Judge what was seen at the nodes, and messages that are dead letters."""
+        """Judge the facts about the nodes, and the dead letters."""
         facts = History(lambda: 0.0)
         for act in self._recorder.history.final.nodes.acts:
             node = self._cluster.node_at(act.node)

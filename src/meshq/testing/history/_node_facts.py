@@ -1,4 +1,4 @@
-"""The facts about nodes, stores and counters that a test has seen, for the checkers of what no client sees."""
+"""Facts about nodes, stores and counters that no client sees, for the checkers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExportedCounter:
 
 @attrs.define(eq=False)
 class NodeFacts:
-    """What is known of the nodes of a test."""
+    """The facts about the nodes of one test."""
 
     #: Acts of terms, one for each time that another term acts than before.
     acts: list[Act] = attrs.field(factory=list)

@@ -16,10 +16,9 @@ from typing import Any, Final
 
 import trio
 
+from meshq.abc import TermGuard
 from meshq.client import Client, Consumer, Producer, Transaction
 from meshq.errors import MeshqError, UsageError
-from meshq.ha._store_term import StoreTerm
-from meshq.ha.replication._term import ReplicationTerm
 from meshq.message import Message
 from meshq.testing._scheduler import LIFE
 from meshq.testing.history._history import Delivery, History
@@ -49,6 +48,8 @@ class Recorder:
         self.lossy: dict[str, str] = {}
         #: Addresses from which an operator has moved messages.
         self.moved_from: dict[str, None] = {}
+        #: Kinds of terms that are watched, and how each of them says whether a node may act.
+        self.watched: dict[type[TermGuard], Callable[..., Any]] = {}
         self._numbers: dict[bytes, int] = {}
         # Delivery -> its number in the history; deliveries are kept, so that no other one has their identity.
         self._given: dict[int, tuple[object, int]] = {}
@@ -67,6 +68,19 @@ class Recorder:
             self.bodies.append(body)
             number = self._numbers[body] = len(self.bodies)
         return number
+
+    def watch_terms(self) -> None:
+        """Watch the terms of all policies that are loaded by now: a policy loads its own when it is first used."""
+        for kind in TermGuard.__subclasses__():
+            if "may_act" in vars(kind) and kind not in self.watched:
+                self.watched[kind] = vars(kind)["may_act"]
+                setattr(kind, "may_act", _acting(self, self.watched[kind]))  # noqa: B010
+
+    def unwatch_terms(self) -> None:
+        """End that."""
+        while self.watched:
+            kind, real = self.watched.popitem()
+            setattr(kind, "may_act", real)  # noqa: B010
 
     def acted(self, term: object) -> None:
         """A node that runs now acts in a term."""
@@ -178,8 +192,6 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
         (Transaction, "settle", _settling_in_transaction(recorder, Transaction.settle)),
         (Client, "move_messages", _moving(recorder, Client.move_messages)),
         (Client, "redrive", _moving(recorder, Client.redrive)),
-        (StoreTerm, "may_act", _acting(recorder, StoreTerm.may_act)),
-        (ReplicationTerm, "may_act", _acting(recorder, ReplicationTerm.may_act)),
     ]
     real = [(owner, name, getattr(owner, name)) for owner, name, _ in calls]
     try:
@@ -187,6 +199,7 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
             setattr(owner, name, function)
         yield
     finally:
+        recorder.unwatch_terms()
         for owner, name, function in real:
             setattr(owner, name, function)
 

@@ -24,7 +24,7 @@ from meshq.testing.kit import _fault_plan as plan
 from meshq.testing.kit._cluster_settings import ClusterPlan
 from meshq.testing.kit._fault_plan import TEST_HOST
 from meshq.testing.kit._judged_nodes import JudgedNodes
-from meshq.testing.kit._link_faults import SimulatedLinkFaults
+from meshq.testing.kit._link_faults import FaultyLinks, LinkFaults
 from meshq.testing.kit._node import KitNode
 from meshq.testing.kit._pairs import Pairs, serves, store_of, waits_for
 from meshq.testing.kit._report import report_of
@@ -51,7 +51,7 @@ RUNNING: Final = ("active", "waiting", "paused", "starting", "stopping")
 STOP_S: Final = 5.0
 
 
-class Cluster(SimulatedLinkFaults):
+class Cluster(LinkFaults):
     """A cluster of brokers inside one test, in virtual time; made by the fixture ``meshq_cluster``.
 
     Each node, ``n0``, ``n1`` and so on, has a simulated disk and a host of its own on one simulated network.  Faults
@@ -68,7 +68,7 @@ class Cluster(SimulatedLinkFaults):
         if settings.seed is not None:
             world.reseed(settings.seed)
         world.generations += 1
-        super().__init__(world)
+        self._world = world
         self._settings = settings
         #: The seed of all that is left to chance.
         self.seed: int = world.seed
@@ -471,6 +471,12 @@ class Cluster(SimulatedLinkFaults):
         node = self._known(name)
         plan.check_state(name, node.state, allowed, self._states())
         return node
+
+    def _links(self) -> FaultyLinks:
+        return self._world.fabric
+
+    def _note(self, what: str, text: str) -> None:
+        self._world.note(what, text)
 
     def _places(self) -> tuple[list[str], list[str]]:
         return self.nodes, [*self.nodes, TEST_HOST]

@@ -9,8 +9,8 @@ import attrs
 from meshq.settings import AddressSettings
 from meshq.testing.history._final_counts import FinalCounts
 from meshq.testing.history._judged import PlaceCounts, settings_of
+from meshq.testing.history._judged_stores import digests_of, recoveries_of
 from meshq.testing.kit._cluster_settings import ClusterPlan
-from meshq.testing.kit._judged_stores import digests_of, recoveries_of
 from meshq.testing.kit._node import KitNode
 from meshq.testing.kit._pairs import store_of
 from meshq.testing.kit._views import counts_of

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from meshq.testing.kit import _fault_plan as plan
-from meshq.testing.kit._world import SimulatedWorld
 
 
 class FaultyLinks(Protocol):
@@ -20,7 +19,7 @@ class FaultyLinks(Protocol):
         """Let everything take between so many seconds."""
 
     def drop(self, source: str, target: str, probability: float, /) -> None:
-        """Lose what is sent at this probability."""
+        """Lose segments at this probability; they are sent again."""
 
     def restore(self) -> None:
         """End all faults."""
@@ -35,7 +34,7 @@ class LinkFaults(ABC):
 
     @abstractmethod
     def _note(self, what: str, text: str) -> None:
-        """Write down what happens to a link."""
+        """Write an event of a link down."""
 
     @abstractmethod
     def _places(self) -> tuple[Sequence[str], Sequence[str]]:
@@ -84,16 +83,3 @@ class LinkFaults(ABC):
         here, there = self.host(a), self.host(b)
         plan.check_different(a, b)
         return [(here, there), (there, here)]
-
-
-class SimulatedLinkFaults(LinkFaults):
-    """Faults of links in the world of a simulated test."""
-
-    def __init__(self, world: SimulatedWorld) -> None:
-        self._world = world
-
-    def _links(self) -> FaultyLinks:
-        return self._world.fabric
-
-    def _note(self, what: str, text: str) -> None:
-        self._world.note(what, text)

@@ -10,18 +10,22 @@ from meshq.abc import Listener, Stream
 from meshq.env import default_env
 from meshq.errors import ClosedError, ConnectionBrokenError, UsageError
 from meshq.testing.kit import _fault_plan as plan
-from meshq.testing.kit._link_faults import SimulatedLinkFaults
+from meshq.testing.kit._link_faults import FaultyLinks, LinkFaults
+from meshq.testing.kit._world import SimulatedWorld
 
 #: The bytes that one read takes at most, as trio's own streams do.
 READ_BYTES = 65_536
 
 
-class SimulatedNetwork(SimulatedLinkFaults):
+class SimulatedNetwork(LinkFaults):
     """The network of a simulated test; the fixture ``meshq_network``.
 
     Hosts are named: ``n0`` and so on are the nodes of the first cluster, ``n0-2`` those of the second, ``broker`` is
     that of ``meshq_broker``, ``test`` is the test itself.  ``listen`` adds a host.
     """
+
+    def __init__(self, world: SimulatedWorld) -> None:
+        self._world = world
 
     @property
     def hosts(self) -> list[str]:
@@ -32,6 +36,12 @@ class SimulatedNetwork(SimulatedLinkFaults):
     def counters(self) -> dict[str, int]:
         """How often each fault and each effect has happened."""
         return dict(self._world.fabric.counters)
+
+    def _links(self) -> FaultyLinks:
+        return self._world.fabric
+
+    def _note(self, what: str, text: str) -> None:
+        self._world.note(what, text)
 
     def _places(self) -> tuple[list[str], list[str]]:
         return self.hosts, self.hosts

@@ -117,6 +117,7 @@ class KitNode:
 
     def _hear(self, event: Notification) -> None:
         if isinstance(event, BrokerStateChanged):
+            self._world.recorder.watch_terms()
             self._world.note(self.name, f"broker {event.state}")
         else:
             if isinstance(event, MessageDeadLettered | MessageExpired):

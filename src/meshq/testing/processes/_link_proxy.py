@@ -1,4 +1,4 @@
-"""A proxy between real processes, in a thread of the test: its links are cut, slow, or lose what is sent."""
+"""A proxy between real processes, in a thread of the test, with links that are cut, slow or lossy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from typing import Final
 
 import trio
 
+from meshq.abc import Listener, Stream
+from meshq.env import real_env
+from meshq.errors import ConnectionBrokenError
 from meshq.testing.kit._fault_plan import Direction
 from meshq.testing.processes._proxy_plan import LinkRules
 
@@ -23,7 +26,7 @@ PATIENCE_S: Final = 30.0
 
 
 class LinkProxy:
-    """A proxy with a port of its own for each direction in which somebody dials.
+    """A proxy with a port for each pair of a process that dials and a node that is dialed.
 
     ``targets``: the real port of each node.  ``directions``: who dials whom.  A link that is cut holds what is sent,
     and the news that a connection was closed, until it is healed; as TCP does, which sends again until it gives up.
@@ -31,7 +34,8 @@ class LinkProxy:
 
     def __init__(self, targets: Mapping[str, int], directions: Sequence[Direction]) -> None:
         self._targets = dict(targets)
-        self._rules = LinkRules(random.Random(0))
+        self._rules = LinkRules(random.Random(0).random)
+        self._network = real_env().network
         #: The port at which a node dials another one, or the test a node.
         self.ports: dict[Direction, int] = {}
         self._changed = trio.Event()
@@ -67,7 +71,7 @@ class LinkProxy:
         self._change(partial(self._rules.delay, source, target, least, most))
 
     def drop(self, source: str, target: str, probability: float) -> None:
-        """Lose what goes from ``source`` to ``target`` at this probability; it is sent again."""
+        """Lose bytes from ``source`` to ``target`` at this probability; they are sent again."""
         self._change(partial(self._rules.drop, source, target, probability))
 
     def restore(self) -> None:
@@ -102,29 +106,36 @@ class LinkProxy:
         with self._scope:
             async with trio.open_nursery() as nursery:
                 for direction in directions:
-                    (listener,) = await trio.open_tcp_listeners(0, host=HOST)
-                    self.ports[direction] = listener.socket.getsockname()[1]
-                    serve = partial(self._carry, *direction)
-                    nursery.start_soon(partial(trio.serve_listeners, serve, [listener], handler_nursery=nursery))
+                    listener = await self._network.listen(HOST, 0)
+                    self.ports[direction] = listener.port
+                    nursery.start_soon(self._serve, direction, listener, nursery)
                 self._ready.set()
 
-    async def _carry(self, source: str, target: str, near: trio.SocketStream) -> None:
+    async def _serve(self, direction: Direction, listener: Listener, nursery: trio.Nursery) -> None:
+        try:
+            while True:
+                nursery.start_soon(self._carry, direction, await listener.accept())
+        finally:
+            listener.close()
+
+    async def _carry(self, there: Direction, near: Stream) -> None:
         """Carry one connection; its bytes go both ways, each under the faults of its direction."""
-        there, back = (source, target), (target, source)
-        async with near:
+        back = (there[1], there[0])
+        far: Stream | None = None
+        try:
             await self._open(there)
             await self._open(back)
-            try:
-                far = await trio.open_tcp_stream(HOST, self._targets[target])
-            except OSError:
-                return
-            async with far, trio.open_nursery() as nursery:
-                nursery.start_soon(self._pump, there, near, far, nursery.cancel_scope)
-                nursery.start_soon(self._pump, back, far, near, nursery.cancel_scope)
+            with suppress(ConnectionBrokenError):
+                far = await self._network.connect(HOST, self._targets[there[1]])
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._pump, there, near, far, nursery.cancel_scope)
+                    nursery.start_soon(self._pump, back, far, near, nursery.cancel_scope)
+        finally:
+            near.close()
+            if far is not None:
+                far.close()
 
-    async def _pump(
-        self, direction: Direction, source: trio.SocketStream, target: trio.SocketStream, both: trio.CancelScope
-    ) -> None:
+    async def _pump(self, direction: Direction, source: Stream, target: Stream, both: trio.CancelScope) -> None:
         """Carry the bytes of one direction, and end the connection when its source is closed, or its target."""
         give, take = trio.open_memory_channel[tuple[float, bytes]](CHUNKS_MAX)
 
@@ -133,10 +144,10 @@ class LinkProxy:
                 due, data = 0.0, b"first"
                 while data:
                     try:
-                        data = await source.receive_some(CHUNK_BYTES)
-                    except trio.BrokenResourceError:
+                        data = await source.receive(CHUNK_BYTES)
+                    except ConnectionBrokenError:
                         data = b""
-                    # One after the other: what is late holds up what comes behind it.
+                    # One after the other: a late one holds up all behind it.
                     due = max(due, trio.current_time() + self._rules.lateness(direction))
                     await give.send((due, data))
 
@@ -145,9 +156,10 @@ class LinkProxy:
             async for due, data in take:
                 await trio.sleep_until(due)
                 await self._open(direction)
-                with suppress(trio.BrokenResourceError):
+                with suppress(ConnectionBrokenError):
                     if data:
-                        await target.send_all(data)
+                        target.send_nowait(data)
+                        await target.flush()
                         continue
                 both.cancel()
 

@@ -131,7 +131,7 @@ class ProcessCluster(LinkFaults):
         }
 
     def _routes(self, name: str) -> dict[int, int]:
-        """Return the ports that a node dials, by those that are known to all."""
+        """Return the ports that a node dials, by the ports that all nodes know."""
         if self._proxy is None:
             return {}
         others = [other for other in self._urls if other != name]
@@ -304,7 +304,7 @@ class ProcessCluster(LinkFaults):
 
 
 def _directions(names: Sequence[str]) -> list[plan.Direction]:
-    """Who dials whom: each node each other one, and the test all of them."""
+    """List the pairs of places that dial each other: each node each other one, and the test all of them."""
     return [(source, target) for source in [*names, TEST_HOST] for target in names if source != target]
 
 

@@ -35,7 +35,7 @@ CLUSTER = "cluster"
 
 
 class RoutedNetwork(Network):
-    """The real network, on which other ports are dialed: those of a proxy."""
+    """The real network, with the ports of a proxy in the place of others."""
 
     def __init__(self, network: Network, routes: Mapping[int, int]) -> None:
         self._network = network

@@ -1,8 +1,8 @@
-"""The faults of links that a proxy carries: which are cut, and how late what is sent there arrives."""
+"""The faults of the links that a proxy carries: cuts, delays and losses."""
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from typing import Final
 
 from meshq.testing.kit._fault_plan import Direction
@@ -13,9 +13,9 @@ AGAIN_S_MAX: Final = 10.0
 
 
 class LinkRules:
-    """The faults of all links; one direction of a link is (source, target)."""
+    """The faults of all links; one direction of a link is (source, target).  ``chance`` draws numbers from 0 to 1."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: Callable[[], float]) -> None:
         self._chance = chance
         self._cuts: dict[Direction, None] = {}
         self._delays: dict[Direction, tuple[float, float]] = {}
@@ -38,7 +38,7 @@ class LinkRules:
         self._delays[source, target] = least_s, most_s
 
     def drop(self, source: str, target: str, probability: float) -> None:
-        """Lose what is sent at this probability."""
+        """Lose segments at this probability; they are sent again."""
         self._losses[source, target] = probability
 
     def restore(self) -> None:
@@ -49,8 +49,8 @@ class LinkRules:
     def lateness(self, direction: Direction) -> float:
         """Draw the seconds that the next bytes in this direction take."""
         least, most = self._delays.get(direction, (0.0, 0.0))
-        late, again = self._chance.uniform(least, most), AGAIN_S
-        while self._chance.random() < self._losses.get(direction, 0.0):
+        late, again = least + (most - least) * self._chance(), AGAIN_S
+        while self._chance() < self._losses.get(direction, 0.0):
             late += again
             again = min(2 * again, AGAIN_S_MAX)
         return late

@@ -1,4 +1,4 @@
-"""Seeds of a scenario in several processes: each process runs one seed after the other, and says what became of it."""
+"""Seeds of a scenario in several processes; each process runs one seed after the other."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def _repeated(scenario: Scenario, plan: ScenarioPlan, run: SeedRun, failed: str)
     again = run_one(scenario, plan, run.seed, run.faults, failures=failures())
     if again.error is None:
         why = "so it depends on more than its seed"
-        raise BrokenError(f"seed {run.seed} failed in another process and not in this one, {why}: {failed}")
+        text = f"seed {run.seed} failed in another process and not in this one, {why}: {failed}"
+        raise BrokenError(text) from AssertionError(failed)
     return again
 
 

@@ -11,9 +11,7 @@ from typing import Final
 
 from meshq.abc import Disk
 from meshq.errors import MeshqError
-from meshq.store.formats._layout_format import Layout
-from meshq.store.recovery._recovered_records import recovered_records
-from meshq.store.recovery._recovery import recover
+from meshq.store import recovered_store
 from meshq.testing._clock import SimEntropy
 from meshq.testing.disk._disk import SimDisk
 from meshq.testing.disk._faults import SimulatedCrash
@@ -37,7 +35,7 @@ def digests_of(disk: SimDisk) -> dict[int, str]:
 
 
 def recoveries_of(disk: SimDisk) -> Iterator[tuple[str, object]]:
-    """Yield ways to recover the newest store on a disk, and what each comes to; the disk stays as it is.
+    """Recover copies of the newest store on a disk in several ways; yield each way with its outcome.
 
     A store that is refused, because a test has damaged it, is not recovered at all.
     """
@@ -61,8 +59,6 @@ def recoveries_of(disk: SimDisk) -> Iterator[tuple[str, object]]:
 
 def _recovered(disk: Disk, root: str) -> tuple[int, dict[int, str]]:
     """Recover a store; return its last position, and the digests of the live records."""
-    layout = Layout(root)
-    recovery = recover(disk, layout, SimEntropy(random.Random(CHANCE)))
-    records = recovered_records(disk, layout, recovery, deleted=False)
-    digests = {record.position: hashlib.blake2b(record.payload, digest_size=8).hexdigest() for record in records}
-    return recovery.manifest.last, digests
+    found = recovered_store(disk, root, SimEntropy(random.Random(CHANCE)))
+    digests = {one.position: hashlib.blake2b(one.payload, digest_size=8).hexdigest() for one in found.records}
+    return found.last, digests
