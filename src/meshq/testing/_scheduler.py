@@ -29,7 +29,7 @@ import heapq
 import math
 import operator
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -38,6 +38,7 @@ import attrs
 import trio
 from trio._core import _run
 
+from meshq.errors import UsageError
 from meshq.testing._clock import VirtualClock
 
 #: Turns of the loop at one instant without disk or network that are a spin: a real burst of work is a hundred
@@ -52,7 +53,12 @@ NEEDED: Final[tuple[tuple[object, str], ...]] = (
     (_run, "GLOBAL_RUN_CONTEXT"),
     (_run.Runner, "reschedule"),
     (_run.Task, "context"),
+    (_run.TheIOManager, "get_events"),
+    (_run.TheIOManager, "process_events"),
 )
+#: Of so many looks at files and sockets that would not wait, one is taken: nothing of the kind is open in a simulation,
+#: and whoever presses Ctrl-C is heard soon enough.
+LOOKS_SKIPPED: Final = 64
 
 
 @attrs.define(eq=False)
@@ -89,6 +95,41 @@ async def uncancelled() -> None:
     await trio.lowlevel.wait_task_rescheduled(_not_now)
 
 
+class _Unwatched(dict[str, object]):
+    """The instruments of a run that has none: trio asks four times in each turn, and a dictionary answers at once."""
+
+    def add_instrument(self, instrument: trio.abc.Instrument) -> None:
+        """Refuse one: it would see the run in the midst."""
+        raise UsageError("a simulation takes no instrument: its scheduler sees every turn")
+
+
+class _SeldomLooks:
+    """The files and sockets of a run, at which the run loop would look in each turn, by a system call."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+        self._left = LOOKS_SKIPPED
+        self.process_events = manager.process_events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+    def get_events(self, timeout: float) -> Any:
+        """Look if trio would wait, and else once in many times."""
+        self._left -= 1
+        if timeout or not self._left:
+            self._left = LOOKS_SKIPPED
+            return self._manager.get_events(timeout)
+        return ()
+
+
+def _quicken(runner: Any) -> None:
+    """Spare the run loop what no simulation needs."""
+    runner.io_manager = _SeldomLooks(runner.io_manager)
+    if not runner.instruments:
+        runner.instruments = _Unwatched()
+
+
 class SimClock(trio.abc.Clock):
     """A clock that stands still while anything can run, and then jumps to the next deadline."""
 
@@ -103,13 +144,16 @@ class SimClock(trio.abc.Clock):
         #: Called when nothing is runnable and there is no deadline to wait for.  Returns False once the run is over:
         #: trio then waits for its own wake-up socket.
         self._on_deadlock = on_deadlock
-
+        #: The run's tasks in ``trio.testing.wait_all_tasks_blocked``, which come before any jump.
+        self._waiting_for_idle: Collection[object] = ()
         #: What is to happen: (time, a number that keeps the order of asking, what).
         self._alarms: list[tuple[float, int, Callable[[], object]]] = []
         self._alarm_count = 0
 
     def start_clock(self) -> None:
-        """Nothing to start."""
+        """Make the run that begins a cheap one."""
+        self._waiting_for_idle = _runner().waiting_for_idle
+        _quicken(_runner())
 
     def current_time(self) -> float:
         """The seconds that the simulation has lasted."""
@@ -117,7 +161,7 @@ class SimClock(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Asked by the run loop only when no task is runnable: jump."""
-        if waits_for_idle():
+        if self._waiting_for_idle:
             return math.inf
         alarms = self._alarms
         if alarms and (now := alarms[0][0]) <= deadline and now <= self.limit:
@@ -168,9 +212,9 @@ class Scheduler(random.Random):
         self.record: list[tuple[float, tuple[str, ...]]] | None = None
         #: Batches so far.
         self.turns: int = 0
-        #: Batches since the clock moved, and since disk or network did something.
-        self._turns_here = 0
-        self._turns_idle = 0
+        #: The number of the batch at which the clock moved, and at which disk or network did something.
+        self._moved_at = 0
+        self._busy_at = 0
         self._instant = -1.0
         self._first_task: int | None = None
         self._batch: list[trio.lowlevel.Task] = []
@@ -186,17 +230,14 @@ class Scheduler(random.Random):
         """Decide which of these tasks run in this turn, and in which order."""
         batch = cast("list[trio.lowlevel.Task]", x)
         self._batch = batch
-        self.turns += 1
+        self.turns = turns = self.turns + 1
         now = self._clock.now
         if now != self._instant:
             self._instant = now
-            self._turns_here = self._turns_idle = 0
-        else:
-            self._turns_here += 1
-            self._turns_idle += 1
-            if self._turns_idle > IDLE_TURNS_MAX or self._turns_here > TURNS_MAX:
-                self._turns_here = self._turns_idle = 0
-                self._on_stuck()
+            self._moved_at = self._busy_at = turns
+        elif turns - self._busy_at > IDLE_TURNS_MAX or turns - self._moved_at > TURNS_MAX:
+            self._moved_at = self._busy_at = turns
+            self._on_stuck()
         if self.turns_left is not None:
             self.turns_left -= 1
             if self.turns_left < 0:
@@ -216,9 +257,9 @@ class Scheduler(random.Random):
         if self.record is not None:
             self.record.append((now, tuple(task.name for task in batch)))
         first = self._first_task or 0
-        if len(batch) == 1:
+        if count == 1:
             # Four turns of five; the same hash.
-            self.trace = hash((self.trace, now, NUMBER_OF(batch[0]) - first))
+            self.trace = hash((self.trace, now, batch[0]._counter - first))
         else:
             self.trace = hash((self.trace, now, *[number - first for number in map(NUMBER_OF, batch)]))
 
@@ -250,7 +291,7 @@ class Scheduler(random.Random):
 
     def progress(self) -> None:
         """Disk or network did something: this instant is not a spin."""
-        self._turns_idle = 0
+        self._busy_at = self.turns
 
     def stop(self, life: Life) -> None:
         """Let no task of ``life`` run from now on, those already chosen for this turn included."""
@@ -309,7 +350,7 @@ def missing_names() -> list[str]:
     """The private names of trio that this file needs and that the installed trio lacks."""
     missing = [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in NEEDED if not hasattr(owner, name)]
     fields = {field.name for field in attrs.fields(_run.Runner)} | {field.name for field in attrs.fields(_run.Task)}
-    missing += [name for name in ("runq", "waiting_for_idle", "_counter") if name not in fields]
+    missing += [name for name in ("runq", "waiting_for_idle", "io_manager", "instruments", "_counter") if name not in fields]
     return missing
 
 
