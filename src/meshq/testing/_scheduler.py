@@ -126,7 +126,7 @@ class _SeldomLooks:
 def _quicken(runner: Any) -> None:
     """Spare the run loop what no simulation needs."""
     runner.io_manager = _SeldomLooks(runner.io_manager)
-    if not runner.instruments:
+    if not any(runner.instruments.values()):
         runner.instruments = _Unwatched()
 
 
