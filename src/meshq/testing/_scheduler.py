@@ -46,6 +46,8 @@ from meshq.testing._clock import VirtualClock
 IDLE_TURNS_MAX: Final = 10_000
 #: The same with disk or network, which a busy instant may well have.
 TURNS_MAX: Final = 500_000
+#: What looks at files and sockets for a run loop.
+_MANAGER: Final[object] = getattr(_run, "TheIOManager", None)
 #: Names of trio on which all of this stands: (object, attribute).
 NEEDED: Final[tuple[tuple[object, str], ...]] = (
     (_run, "_r"),
@@ -53,8 +55,8 @@ NEEDED: Final[tuple[tuple[object, str], ...]] = (
     (_run, "GLOBAL_RUN_CONTEXT"),
     (_run.Runner, "reschedule"),
     (_run.Task, "context"),
-    (_run.TheIOManager, "get_events"),
-    (_run.TheIOManager, "process_events"),
+    (_MANAGER, "get_events"),
+    (_MANAGER, "process_events"),
 )
 #: Of so many looks at files and sockets that would not wait, one is taken: nothing of the kind is open in a simulation,
 #: and whoever presses Ctrl-C is heard soon enough.
@@ -106,8 +108,9 @@ class _Unwatched(dict[str, object]):
 class _SeldomLooks:
     """The files and sockets of a run, at which the run loop would look in each turn, by a system call."""
 
-    def __init__(self, manager: Any) -> None:
+    def __init__(self, manager: Any, clock: SimClock) -> None:
         self._manager = manager
+        self._clock = clock
         self._left = LOOKS_SKIPPED
         self.process_events = manager.process_events
 
@@ -115,7 +118,9 @@ class _SeldomLooks:
         return getattr(self._manager, name)
 
     def get_events(self, timeout: float) -> Any:
-        """Look if trio would wait, and else once in many times."""
+        """Look if trio would wait, and else once in many times; here trio is about to look at its deadlines, too."""
+        if self._clock.late:
+            self._clock.wake_sleepers()
         self._left -= 1
         if timeout or not self._left:
             self._left = LOOKS_SKIPPED
@@ -123,9 +128,9 @@ class _SeldomLooks:
         return ()
 
 
-def _quicken(runner: Any) -> None:
+def _quicken(runner: Any, clock: SimClock) -> None:
     """Spare the run loop what no simulation needs."""
-    runner.io_manager = _SeldomLooks(runner.io_manager)
+    runner.io_manager = _SeldomLooks(runner.io_manager, clock)
     if not any(runner.instruments.values()):
         runner.instruments = _Unwatched()
 
@@ -149,11 +154,16 @@ class SimClock(trio.abc.Clock):
         #: What is to happen: (time, a number that keeps the order of asking, what).
         self._alarms: list[tuple[float, int, Callable[[], object]]] = []
         self._alarm_count = 0
+        #: Who sleeps: (until when, a number, the task); and the numbers of those whose sleep was cancelled.
+        self._sleepers: list[tuple[float, int, trio.lowlevel.Task]] = []
+        self._cancelled: set[int] = set()
+        #: Time has passed within a step: some may have slept too long.
+        self.late: bool = False
 
     def start_clock(self) -> None:
         """Make the run that begins a cheap one."""
         self._waiting_for_idle = _runner().waiting_for_idle
-        _quicken(_runner())
+        _quicken(_runner(), self)
 
     def current_time(self) -> float:
         """The seconds that the simulation has lasted."""
@@ -163,7 +173,11 @@ class SimClock(trio.abc.Clock):
         """Asked by the run loop only when no task is runnable: jump."""
         if self._waiting_for_idle:
             return math.inf
-        alarms = self._alarms
+        alarms, sleepers = self._alarms, self._sleepers
+        while self._cancelled and sleepers and sleepers[0][1] in self._cancelled:
+            self._cancelled.remove(heapq.heappop(sleepers)[1])
+        if sleepers and sleepers[0][0] < deadline:
+            deadline = sleepers[0][0]
         if alarms and (now := alarms[0][0]) <= deadline and now <= self.limit:
             if now > self.now:
                 self.now = now
@@ -179,7 +193,20 @@ class SimClock(trio.abc.Clock):
             self._on_limit()
         elif deadline > self.now:
             self.now = deadline
+        if sleepers and sleepers[0][0] <= self.now:
+            self.wake_sleepers()
         return 0.0
+
+    def wake_sleepers(self) -> None:
+        """Wake everybody who has slept long enough."""
+        self.late = False
+        sleepers, cancelled = self._sleepers, self._cancelled
+        while sleepers and sleepers[0][0] <= self.now:
+            _, number, task = heapq.heappop(sleepers)
+            if number in cancelled:
+                cancelled.remove(number)
+            else:
+                trio.lowlevel.reschedule(task)
 
     def call_at(self, time: float, callback: Callable[[], object]) -> None:
         """Call back at ``time``, as soon as no task is runnable then; a device does so without a task."""
@@ -191,9 +218,36 @@ class SimClock(trio.abc.Clock):
         self.call_at(self.now + seconds, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
         await uncancelled()
 
+    async def sleep(self, seconds: float) -> None:
+        """Sleep as ``trio.sleep`` does; see ``sleep_until``.  Checkpoint: always.  Cancellation: nothing happens."""
+        if not seconds >= 0:
+            raise ValueError(f"seconds={seconds} is not allowed; allowed: 0 or more")
+        await self.sleep_until(self.now + seconds)
+
+    async def sleep_until(self, deadline: float) -> None:
+        """Sleep as ``trio.sleep_until`` does, without its cancel scope, which costs more than the sleep.
+
+        Checkpoint: always.  Cancellation: nothing happens.
+        """
+        if math.isnan(deadline):
+            raise ValueError("the deadline is no number")
+        if deadline <= self.now:
+            await trio.lowlevel.checkpoint()
+        elif deadline == math.inf:
+            await trio.sleep_forever()
+        else:
+            self._alarm_count = number = self._alarm_count + 1
+            heapq.heappush(self._sleepers, (deadline, number, trio.lowlevel.current_task()))
+            await trio.lowlevel.wait_task_rescheduled(partial(self._cancel, number))
+
+    def _cancel(self, number: int, raise_cancel: object) -> trio.lowlevel.Abort:
+        self._cancelled.add(number)
+        return trio.lowlevel.Abort.SUCCEEDED
+
     def advance(self, seconds: float) -> None:
         """Let time pass within a step, as when the caller blocks its thread and all other clocks go on."""
         self.now += seconds
+        self.late = True
 
 
 class Scheduler(random.Random):
@@ -350,7 +404,8 @@ def missing_names() -> list[str]:
     """The private names of trio that this file needs and that the installed trio lacks."""
     missing = [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in NEEDED if not hasattr(owner, name)]
     fields = {field.name for field in attrs.fields(_run.Runner)} | {field.name for field in attrs.fields(_run.Task)}
-    missing += [name for name in ("runq", "waiting_for_idle", "io_manager", "instruments", "_counter") if name not in fields]
+    needed = ("runq", "waiting_for_idle", "io_manager", "instruments", "_counter")
+    missing += [name for name in needed if name not in fields]
     return missing
 
 
@@ -365,6 +420,19 @@ def scheduled_by(scheduler: Scheduler) -> Iterator[None]:
     finally:
         _run._r = before[0]
         setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", before[1])  # noqa: B010
+
+
+@contextmanager
+def slept_by(clock: SimClock) -> Iterator[None]:
+    """Let ``clock`` see to every sleep inside this block: a third of all cancel scopes are made to sleep."""
+    before = trio.sleep, trio.sleep_until
+    setattr(trio, "sleep", clock.sleep)  # noqa: B010 - a function is no variable
+    setattr(trio, "sleep_until", clock.sleep_until)  # noqa: B010
+    try:
+        yield
+    finally:
+        for function in before:
+            setattr(trio, function.__name__, function)
 
 
 def stacks() -> str:
