@@ -22,6 +22,31 @@ async def test_the_node_pings_and_a_client_that_answers_is_kept() -> None:
         assert not peer.ended
 
 
+async def test_a_client_that_asks_often_enough_is_not_asked_besides() -> None:
+    async with listening() as parts:
+        peer = await connect(parts)
+        await peer.shake(ttl_ms=9_000)
+        for _ in range(10):
+            await trio.sleep(2.9)
+            peer.send(FrameType.PING)
+        await trio.sleep(0.1)
+        assert peer.types().count(FrameType.PONG) == 10
+        assert peer.types().count(FrameType.PING) == 0
+
+
+async def test_a_client_that_is_told_much_and_says_nothing_is_asked() -> None:
+    async with listening() as parts:
+        peer = await connect(parts)
+        await peer.shake(ttl_ms=9_000)
+        (session,) = parts[0].sessions.by_number.values()
+        assert session.stream.link is not None
+        for _ in range(7):
+            await trio.sleep(1)
+            session.stream.report(session.stream.link)
+            session.stream.link.flush()
+        assert peer.types().count(FrameType.PING) == 2
+
+
 @pytest.mark.parametrize("spoke_at", [0.0, 0.1, 1.0, 2.9, 3.1, 5.9])
 async def test_silence_is_noticed_when_the_time_to_live_is_over(spoke_at: float) -> None:
     async with listening() as parts:

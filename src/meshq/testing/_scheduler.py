@@ -29,7 +29,7 @@ import heapq
 import math
 import operator
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -38,6 +38,7 @@ import attrs
 import trio
 from trio._core import _run
 
+from meshq.errors import UsageError
 from meshq.testing._clock import VirtualClock
 
 #: Turns of the loop at one instant without disk or network that are a spin: a real burst of work is a hundred
@@ -45,6 +46,8 @@ from meshq.testing._clock import VirtualClock
 IDLE_TURNS_MAX: Final = 10_000
 #: The same with disk or network, which a busy instant may well have.
 TURNS_MAX: Final = 500_000
+#: What looks at files and sockets for a run loop.
+_MANAGER: Final[object] = getattr(_run, "TheIOManager", None)
 #: Names of trio on which all of this stands: (object, attribute).
 NEEDED: Final[tuple[tuple[object, str], ...]] = (
     (_run, "_r"),
@@ -52,7 +55,12 @@ NEEDED: Final[tuple[tuple[object, str], ...]] = (
     (_run, "GLOBAL_RUN_CONTEXT"),
     (_run.Runner, "reschedule"),
     (_run.Task, "context"),
+    (_MANAGER, "get_events"),
+    (_MANAGER, "process_events"),
 )
+#: Of so many looks at files and sockets that would not wait, one is taken: nothing of the kind is open in a simulation,
+#: and whoever presses Ctrl-C is heard soon enough.
+LOOKS_SKIPPED: Final = 64
 
 
 @attrs.define(eq=False)
@@ -89,6 +97,44 @@ async def uncancelled() -> None:
     await trio.lowlevel.wait_task_rescheduled(_not_now)
 
 
+class _Unwatched(dict[str, object]):
+    """The instruments of a run that has none: trio asks four times in each turn, and a dictionary answers at once."""
+
+    def add_instrument(self, instrument: trio.abc.Instrument) -> None:
+        """Refuse one: it would see the run in the midst."""
+        raise UsageError("a simulation takes no instrument: its scheduler sees every turn")
+
+
+class _SeldomLooks:
+    """The files and sockets of a run, at which the run loop would look in each turn, by a system call."""
+
+    def __init__(self, manager: Any, clock: SimClock) -> None:
+        self._manager = manager
+        self._clock = clock
+        self._left = LOOKS_SKIPPED
+        self.process_events = manager.process_events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+    def get_events(self, timeout: float) -> Any:
+        """Look if trio would wait, and else once in many times; here trio is about to look at its deadlines, too."""
+        if self._clock.late:
+            self._clock.wake_sleepers()
+        self._left -= 1
+        if timeout or not self._left:
+            self._left = LOOKS_SKIPPED
+            return self._manager.get_events(timeout)
+        return ()
+
+
+def _quicken(runner: Any, clock: SimClock) -> None:
+    """Spare the run loop what no simulation needs."""
+    runner.io_manager = _SeldomLooks(runner.io_manager, clock)
+    if not any(runner.instruments.values()):
+        runner.instruments = _Unwatched()
+
+
 class SimClock(trio.abc.Clock):
     """A clock that stands still while anything can run, and then jumps to the next deadline."""
 
@@ -103,13 +149,21 @@ class SimClock(trio.abc.Clock):
         #: Called when nothing is runnable and there is no deadline to wait for.  Returns False once the run is over:
         #: trio then waits for its own wake-up socket.
         self._on_deadlock = on_deadlock
-
+        #: The run's tasks in ``trio.testing.wait_all_tasks_blocked``, which come before any jump.
+        self._waiting_for_idle: Collection[object] = ()
         #: What is to happen: (time, a number that keeps the order of asking, what).
         self._alarms: list[tuple[float, int, Callable[[], object]]] = []
         self._alarm_count = 0
+        #: Who sleeps: (until when, a number, the task); and the numbers of those whose sleep was cancelled.
+        self._sleepers: list[tuple[float, int, trio.lowlevel.Task]] = []
+        self._cancelled: set[int] = set()
+        #: Time has passed within a step: some may have slept too long.
+        self.late: bool = False
 
     def start_clock(self) -> None:
-        """Nothing to start."""
+        """Make the run that begins a cheap one."""
+        self._waiting_for_idle = _runner().waiting_for_idle
+        _quicken(_runner(), self)
 
     def current_time(self) -> float:
         """The seconds that the simulation has lasted."""
@@ -117,9 +171,13 @@ class SimClock(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Asked by the run loop only when no task is runnable: jump."""
-        if waits_for_idle():
+        if self._waiting_for_idle:
             return math.inf
-        alarms = self._alarms
+        alarms, sleepers = self._alarms, self._sleepers
+        while self._cancelled and sleepers and sleepers[0][1] in self._cancelled:
+            self._cancelled.remove(heapq.heappop(sleepers)[1])
+        if sleepers and sleepers[0][0] < deadline:
+            deadline = sleepers[0][0]
         if alarms and (now := alarms[0][0]) <= deadline and now <= self.limit:
             if now > self.now:
                 self.now = now
@@ -135,7 +193,20 @@ class SimClock(trio.abc.Clock):
             self._on_limit()
         elif deadline > self.now:
             self.now = deadline
+        if sleepers and sleepers[0][0] <= self.now:
+            self.wake_sleepers()
         return 0.0
+
+    def wake_sleepers(self) -> None:
+        """Wake everybody who has slept long enough."""
+        self.late = False
+        sleepers, cancelled = self._sleepers, self._cancelled
+        while sleepers and sleepers[0][0] <= self.now:
+            _, number, task = heapq.heappop(sleepers)
+            if number in cancelled:
+                cancelled.remove(number)
+            else:
+                trio.lowlevel.reschedule(task)
 
     def call_at(self, time: float, callback: Callable[[], object]) -> None:
         """Call back at ``time``, as soon as no task is runnable then; a device does so without a task."""
@@ -147,9 +218,36 @@ class SimClock(trio.abc.Clock):
         self.call_at(self.now + seconds, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
         await uncancelled()
 
+    async def sleep(self, seconds: float) -> None:
+        """Sleep as ``trio.sleep`` does; see ``sleep_until``.  Checkpoint: always.  Cancellation: nothing happens."""
+        if not seconds >= 0:
+            raise ValueError(f"seconds={seconds} is not allowed; allowed: 0 or more")
+        await self.sleep_until(self.now + seconds)
+
+    async def sleep_until(self, deadline: float) -> None:
+        """Sleep as ``trio.sleep_until`` does, without its cancel scope, which costs more than the sleep.
+
+        Checkpoint: always.  Cancellation: nothing happens.
+        """
+        if math.isnan(deadline):
+            raise ValueError("the deadline is no number")
+        if deadline <= self.now:
+            await trio.lowlevel.checkpoint()
+        elif deadline == math.inf:
+            await trio.sleep_forever()
+        else:
+            self._alarm_count = number = self._alarm_count + 1
+            heapq.heappush(self._sleepers, (deadline, number, trio.lowlevel.current_task()))
+            await trio.lowlevel.wait_task_rescheduled(partial(self._cancel, number))
+
+    def _cancel(self, number: int, raise_cancel: object) -> trio.lowlevel.Abort:
+        self._cancelled.add(number)
+        return trio.lowlevel.Abort.SUCCEEDED
+
     def advance(self, seconds: float) -> None:
         """Let time pass within a step, as when the caller blocks its thread and all other clocks go on."""
         self.now += seconds
+        self.late = True
 
 
 class Scheduler(random.Random):
@@ -168,9 +266,9 @@ class Scheduler(random.Random):
         self.record: list[tuple[float, tuple[str, ...]]] | None = None
         #: Batches so far.
         self.turns: int = 0
-        #: Batches since the clock moved, and since disk or network did something.
-        self._turns_here = 0
-        self._turns_idle = 0
+        #: The number of the batch at which the clock moved, and at which disk or network did something.
+        self._moved_at = 0
+        self._busy_at = 0
         self._instant = -1.0
         self._first_task: int | None = None
         self._batch: list[trio.lowlevel.Task] = []
@@ -186,17 +284,14 @@ class Scheduler(random.Random):
         """Decide which of these tasks run in this turn, and in which order."""
         batch = cast("list[trio.lowlevel.Task]", x)
         self._batch = batch
-        self.turns += 1
+        self.turns = turns = self.turns + 1
         now = self._clock.now
         if now != self._instant:
             self._instant = now
-            self._turns_here = self._turns_idle = 0
-        else:
-            self._turns_here += 1
-            self._turns_idle += 1
-            if self._turns_idle > IDLE_TURNS_MAX or self._turns_here > TURNS_MAX:
-                self._turns_here = self._turns_idle = 0
-                self._on_stuck()
+            self._moved_at = self._busy_at = turns
+        elif turns - self._busy_at > IDLE_TURNS_MAX or turns - self._moved_at > TURNS_MAX:
+            self._moved_at = self._busy_at = turns
+            self._on_stuck()
         if self.turns_left is not None:
             self.turns_left -= 1
             if self.turns_left < 0:
@@ -216,9 +311,9 @@ class Scheduler(random.Random):
         if self.record is not None:
             self.record.append((now, tuple(task.name for task in batch)))
         first = self._first_task or 0
-        if len(batch) == 1:
+        if count == 1:
             # Four turns of five; the same hash.
-            self.trace = hash((self.trace, now, NUMBER_OF(batch[0]) - first))
+            self.trace = hash((self.trace, now, batch[0]._counter - first))
         else:
             self.trace = hash((self.trace, now, *[number - first for number in map(NUMBER_OF, batch)]))
 
@@ -250,7 +345,7 @@ class Scheduler(random.Random):
 
     def progress(self) -> None:
         """Disk or network did something: this instant is not a spin."""
-        self._turns_idle = 0
+        self._busy_at = self.turns
 
     def stop(self, life: Life) -> None:
         """Let no task of ``life`` run from now on, those already chosen for this turn included."""
@@ -309,7 +404,8 @@ def missing_names() -> list[str]:
     """The private names of trio that this file needs and that the installed trio lacks."""
     missing = [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in NEEDED if not hasattr(owner, name)]
     fields = {field.name for field in attrs.fields(_run.Runner)} | {field.name for field in attrs.fields(_run.Task)}
-    missing += [name for name in ("runq", "waiting_for_idle", "_counter") if name not in fields]
+    needed = ("runq", "waiting_for_idle", "io_manager", "instruments", "_counter")
+    missing += [name for name in needed if name not in fields]
     return missing
 
 
@@ -324,6 +420,19 @@ def scheduled_by(scheduler: Scheduler) -> Iterator[None]:
     finally:
         _run._r = before[0]
         setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", before[1])  # noqa: B010
+
+
+@contextmanager
+def slept_by(clock: SimClock) -> Iterator[None]:
+    """Let ``clock`` see to every sleep inside this block: a third of all cancel scopes are made to sleep."""
+    before = trio.sleep, trio.sleep_until
+    setattr(trio, "sleep", clock.sleep)  # noqa: B010 - a function is no variable
+    setattr(trio, "sleep_until", clock.sleep_until)  # noqa: B010
+    try:
+        yield
+    finally:
+        for function in before:
+            setattr(trio, function.__name__, function)
 
 
 def stacks() -> str:

@@ -206,9 +206,10 @@ class StreamConnection:
             server.say_close(entry.number, "the handshake took too long")
             server.lost()
             return
-        ping_at = trio.current_time() + server.ttl / 3
+        link, third = self._link, server.ttl / 3
+        looked_at, written = trio.current_time(), link.writes
         while True:
-            due = min(ping_at, self._heard_at + server.ttl)
+            due = min(looked_at + third, self._heard_at + server.ttl)
             await trio.sleep_until(due)
             if not server.attached:
                 # The good-bye was said, and is still on its way.
@@ -223,7 +224,9 @@ class StreamConnection:
                 server.say_close(BY_NAME["silent"].number, f"nothing was heard for {now - self._heard_at:.1f} s")
                 server.lost()
                 return
-            if ping_at <= now:
-                server.send(FrameType.PING)
-                self._link.flush()
-                ping_at = now + server.ttl / 3
+            if looked_at + third <= now:
+                if link.writes == written or self._heard_at <= looked_at:
+                    # Either side has said nothing lately; else both know that the other one is there.
+                    server.send(FrameType.PING)
+                    link.flush()
+                looked_at, written = now, link.writes
