@@ -2,6 +2,7 @@
 
 from meshq.ha.colocated._backup_request_format import BackupRequest
 from meshq.ha.colocated._colocated_settings import Colocated
+from meshq.ha.colocated._hosted_replica import HostedReplica
 from meshq.ha.colocated._hosted_store_backup import HostedStoreBackup
 from meshq.ha.colocated._hosting_plan import HostedPlaces, HostingPlan, HostRules
 from meshq.ha.colocated._requests_plan import HostOffer, OwnBackups, RequestTries, best_host, host_to_clear, own_backups
@@ -13,6 +14,7 @@ __all__ = [
     "HostOffer",
     "HostRules",
     "HostedPlaces",
+    "HostedReplica",
     "HostedStoreBackup",
     "HostingPlan",
     "OwnBackups",

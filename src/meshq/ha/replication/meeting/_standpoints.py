@@ -6,7 +6,7 @@ from typing import Final
 
 from meshq.ha.replication._replica_machine import EPOCHS_MAX
 from meshq.ha.replication._standing_format import Standing
-from meshq.ha.replication.meeting._meeting_plan import Standpoint
+from meshq.ha.replication.meeting._meeting_plan import Standpoint, gives_way
 from meshq.wire import Log, Replicate
 
 #: What a node that waits says of itself.
@@ -31,6 +31,11 @@ def standpoint_of(answer: Log) -> Standpoint:
 def order_of(answer: Log) -> tuple[int, bool, bytes]:
     """Return the place of a node in the order of serving nodes, from its answer."""
     return (answer.epoch, not answer.flags & PRIMARY, answer.instance)
+
+
+def goes_first(answer: Log, node_id: bytes, own: tuple[int, bool, bytes]) -> bool:
+    """Whether an answer says that another node serves for a node id, in a term that goes first."""
+    return answer.kind == "accepted" and answer.node_id == node_id and gives_way(own, order_of(answer))
 
 
 def is_stranger(answer: Log, own: Replicate) -> bool:
