@@ -65,7 +65,7 @@ class Reach:
 
     @property
     def host_url(self) -> str:
-        """Where the node is reached in whose process this one is a backup; empty: it has a process of its own."""
+        """The URL of the host of this node; empty: the node has a process of its own."""
         return "" if self.hosted is None else self.hosted.host_url
 
     @property
@@ -110,7 +110,7 @@ class Reach:
         return tuple(sorted({url for url in found if url and not same_place(url, self.own_url)}))
 
     def voting(self, host: str) -> tuple[str, ...]:
-        """Return the URLs of those that are to vote; ``host``: where the replica is hosted, if it is."""
+        """Return the URLs of the nodes that are to vote.  ``host``: the URL of the host of the replica; empty: none."""
         lives, hosts = self.lives, [place for place in (host, self.host_url) if place]
         return apart_from(lives, [one for one in lives if any(same_place(one, place) for place in hosts)])
 

@@ -131,7 +131,7 @@ class BrokerRun:
         if self.hosting is None:
             NoOffice().host_backup(node_id, request, told, ends=ends, clears=clears)
         elif ends:
-            self.hosting.end(node_id)
+            self.hosting.end(node_id, request)
             told("", "")
         else:
             self.hosting.begin(node_id, request, told, clears=clears)
@@ -195,8 +195,10 @@ class BrokerRun:
             return
         # A broker without such backups does not load what they need.
         from meshq.node.hosting._backup_host import BackupHost
+        from meshq.node.hosting._remembering_host import RememberingHost
 
-        self.hosting = host = BackupHost(self._settings, policy, env, self._make_broker, self._event_bus.emit)
+        kind = RememberingHost if policy.replicates else BackupHost
+        self.hosting = host = kind(self._settings, policy, env, self._make_broker, self._event_bus.emit)
         async with host.serving():
             yield
 

@@ -1,0 +1,80 @@
+"""Brokers that run the backups of each other, each with a store of its own on the disk of its process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from meshq import Broker, Colocated, Message, ReplicationBackup, ReplicationPrimary
+from tests.ha.colocated import until
+from tests.ha.replicated import PORTS, Machines, machines, url_of
+
+RETRY: dict[str, Any] = {"retry_interval": 0.1, "max_retry_interval": 0.5}
+
+
+def replicated(primary: Any = None, backup: Any = None, **settings: Any) -> Colocated:
+    """The policy of a node that replicates, and asks for a backup."""
+    return Colocated(
+        primary=ReplicationPrimary(wait_for_activation=False, **RETRY, **(primary or {})),
+        backup=ReplicationBackup(allow_failback=True, **RETRY, **(backup or {})),
+        **{"request_backup": True, "backup_request_retry_interval": 1.0, **settings},
+    )
+
+
+def node(ground: Machines, name: str, policy: Colocated | None, **settings: Any) -> Broker:
+    """A node with a disk of its own."""
+    cluster = {"call_timeout": 2.0, "connection_ttl": 4.0, "retry_interval": 0.2, "max_retry_interval": 0.5}
+    about = {"address_settings": {}, "stop_timeout": 2.0, "node_id": name.encode() * 16, "cluster": cluster}
+    return ground.broker(name, policy, **{**about, **settings})
+
+
+def hosted(*nodes: Broker) -> list[list[tuple[str, str, str]]]:
+    return [[(one.name, one.requester, one.phase) for one in each.ha.hosted] for each in nodes]
+
+
+@asynccontextmanager
+async def circle(ground: Machines, nursery: trio.Nursery, **policy: Any) -> AsyncIterator[list[Broker]]:
+    """Two nodes with the backups of each other, and a third one that votes."""
+    nodes = [await ground.start(nursery, node(ground, name, replicated(**policy))) for name in "ab"]
+    nodes.append(await ground.start(nursery, node(ground, "c", None)))
+    with trio.fail_after(60):
+        for one in nodes[:2]:
+            await one.ha.wait_for(in_sync=True)
+    # The voters are known.
+    await trio.sleep(4)
+    yield nodes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["a", "b"])
+async def test_each_of_two_runs_the_backup_of_the_other_and_both_survive_the_death_of_either_process(lost: str) -> None:
+    async with machines() as (ground, nursery), circle(ground, nursery) as (a, b, _):
+        other = {"a": b, "b": a}[lost]
+        gone = {"a": a, "b": b}[lost]
+        one = (("colocated_backup_1", "b", "in_sync"), ("colocated_backup_1", "a", "in_sync"))
+        assert hosted(a, b) == [[one[0]], [one[1]]]
+        assert "colocated_backup_1" in ground.disks["a"].names("/data")
+        assert {"hosted", "journal", "standing"} <= set(ground.disks["b"].names("/data/colocated_backup_1"))
+        for each in (a, b):
+            async with ground.client_of(each.name) as client:
+                await client.send("q", Message(each.name.encode(), durable=True))
+        await ground.crash(gone)
+        await until(lambda: other.ha.hosted[0].state == "active", 60)
+        # Each of the two stores is served, with all that is in it, and takes more.
+        backup = f"tcp://127.0.0.1:{PORTS[other.name] + 100}"
+        for url in (backup, url_of(other.name)):
+            async with ground.client_at(url) as client:
+                with trio.fail_after(30):
+                    await client.send("q", Message(b"more", durable=True))
+                assert (await client.queue("q")).ready == 2
+        # The process that comes back has the backup of before, and its node its role.
+        back = await ground.start(nursery, node(ground, lost, replicated()))
+        await until(lambda: hosted(back) == [[("colocated_backup_1", other.name, "in_sync")]], 60)
+        await back.ha.wait_for(role="primary", phase="active", timeout=60)
+        async with ground.client_of(lost) as client:
+            assert (await client.queue("q")).ready == 2
+        nursery.cancel_scope.cancel()
