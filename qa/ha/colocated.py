@@ -232,7 +232,7 @@ class ColocatedStage:
         return half.active or any(one.state == "active" for one in backups if one.requester == half.name)
 
     def restart(self) -> None:
-        """Start what has ended by itself, as an operator does."""
+        """Start all processes that have ended, as an operator does."""
         for half in self.halves:
             if half.down and half.machine.state == "running":
                 half.start()
