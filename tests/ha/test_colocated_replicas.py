@@ -78,3 +78,48 @@ async def test_each_of_two_runs_the_backup_of_the_other_and_both_survive_the_dea
         async with ground.client_of(lost) as client:
             assert (await client.queue("q")).ready == 2
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_a_node_that_returns_finds_its_backup_that_has_taken_over_although_both_processes_were_lost() -> None:
+    async with machines() as (ground, nursery), circle(ground, nursery) as (a, b, _):
+        await ground.crash(a)
+        await until(lambda: b.ha.hosted[0].state == "active", 60)
+        async with ground.client_at(f"tcp://127.0.0.1:{PORTS['b'] + 100}") as client:
+            await client.send("q", Message(b"later", durable=True))
+        await ground.crash(b)
+        # The host comes later than the node, which waits for what it knows of.
+        a = await ground.start(nursery, node(ground, "a", replicated()))
+        await trio.sleep(6)
+        assert a.ha.role == "backup"
+        b = await ground.start(nursery, node(ground, "b", replicated()))
+        await a.ha.wait_for(role="primary", phase="active", timeout=60)
+        async with ground.client_of("a") as client:
+            assert (await client.queue("q")).ready == 1
+        await until(lambda: hosted(b) == [[("colocated_backup_1", "a", "in_sync")]], 60)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_a_backup_whose_node_has_another_one_in_sync_is_set_aside_and_its_number_is_not_given_again() -> None:
+    async with machines() as (ground, nursery):
+        a = await ground.start(nursery, node(ground, "a", replicated()))
+        b = await ground.start(nursery, node(ground, "b", replicated(request_backup=False)))
+        await a.ha.wait_for(in_sync=True, timeout=60)
+        c = await ground.start(nursery, node(ground, "c", replicated(request_backup=False)))
+        await trio.sleep(4)
+        await ground.crash(b)
+        await until(lambda: hosted(c) == [[("colocated_backup_1", "a", "in_sync")]], 60)
+        b = await ground.start(nursery, node(ground, "b", replicated(request_backup=False)))
+        aside = "oldreplica.colocated_backup_1"
+        await until(lambda: aside in ground.disks["b"].names("/data") and not b.ha.hosted, 60)
+        assert hosted(a, b, c) == [[], [], [("colocated_backup_1", "a", "in_sync")]]
+        assert "journal" in ground.disks["b"].names(f"/data/{aside}")
+        # It finds a place at b again, under another number, also in another life of b.
+        await ground.crash(b)
+        b = await ground.start(nursery, node(ground, "b", replicated(request_backup=False)))
+        # Who votes is found again.
+        await trio.sleep(20)
+        await ground.crash(c)
+        await until(lambda: hosted(b) == [[("colocated_backup_2", "a", "in_sync")]], 60)
+        nursery.cancel_scope.cancel()

@@ -322,7 +322,7 @@ class BrokerRun:
         settings, listeners = self._settings, KeptListeners(env.network)
         env = attrs.evolve(env, network=listeners)
         credentials = await credentials_of(settings, env)
-        control = waiting_control(settings, env, self._urls, self.board)
+        control = waiting_control(settings, env, self._urls, self.board, self.instance)
         self.board.watch(self._note_role)
         self.board.notify = self._event_bus.emit
         # Until the policy has let the broker join, a stop cancels the policy.
