@@ -123,3 +123,31 @@ async def test_a_backup_whose_node_has_another_one_in_sync_is_set_aside_and_its_
         await ground.crash(c)
         await until(lambda: hosted(b) == [[("colocated_backup_2", "a", "in_sync")]], 60)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_of_two_processes_alone_the_one_that_is_left_confirms_for_its_node_once_the_other_is_back() -> None:
+    async with machines() as (ground, nursery):
+        a, b = [await ground.start(nursery, node(ground, name, replicated())) for name in "ab"]
+        for one in (a, b):
+            await one.ha.wait_for(in_sync=True, timeout=60)
+        await trio.sleep(4)
+        await ground.crash(b)
+        # The node that is lost is served: the host of its backup votes.
+        await until(lambda: a.ha.hosted[0].state == "active", 60)
+        async with ground.client_at(f"tcp://127.0.0.1:{PORTS['a'] + 100}") as client:
+            await client.send("q", Message(b"confirmed", durable=True))
+        async with ground.client_of("a") as client:
+            confirmed = trio.Event()
+
+            async def send() -> None:
+                await client.send("q", Message(b"held", durable=True))
+                confirmed.set()
+
+            nursery.start_soon(send)
+            await trio.sleep(10)
+            assert not confirmed.is_set() and "confirms nothing" in a.ha.last_error
+            await ground.start(nursery, node(ground, "b", replicated()))
+            with trio.fail_after(60):
+                await confirmed.wait()
+        nursery.cancel_scope.cancel()

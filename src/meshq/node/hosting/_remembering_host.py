@@ -10,7 +10,7 @@ import trio
 
 from meshq.errors import DamagedError, MeshqError, RefusedError, SettingsError
 from meshq.ha.colocated import BackupRequest, FoundBackups, HostedPlaces, KeptBackup, KeptBackups, decode_epoch
-from meshq.logs import logger
+from meshq.logs import Warnings, logger
 from meshq.node.hosting._backup_host import POOL, BackupHost, RunningBackup
 
 #: Seconds before a backup that has ended is begun again: at first, and the most.
@@ -27,6 +27,7 @@ class RememberingHost(BackupHost):
 
     def __init__(self, *about: Any) -> None:
         super().__init__(*about)
+        self._warnings = Warnings("node", trio.current_time)
         self._kept = KeptBackups(self._env.disk, self._settings.data_dir or "")
 
     @asynccontextmanager
@@ -54,7 +55,7 @@ class RememberingHost(BackupHost):
                         raise RefusedError("an earlier one is of the same node")
                     self._begin(request, self._plan.places_again(request, kept.number, kept.place))
                 except MeshqError as error:
-                    self._complain(f"the backup {kept.number} of before is not begun: %s", error)
+                    self._complain(f"colocated_backup_{kept.number} of before is not begun: %s", error)
 
     async def _found(self) -> FoundBackups:
         """Return the backups of the life before; a disk that fails is asked again."""
@@ -66,7 +67,7 @@ class RememberingHost(BackupHost):
             await trio.sleep(PAUSE_S)
 
     def _complain(self, text: str, about: object) -> None:
-        _log.warning(f"%s: {text}", self._settings.name, about, extra={"event": "hosted_backup_failed"})
+        self._warnings.say("hosted_backup_failed", f"{self._settings.name}: {text % about}", text)
 
     def _begin(self, request: BackupRequest, places: HostedPlaces) -> None:
         """Begin to run a backup that is remembered.  Raises: NotActiveError, SettingsError."""
