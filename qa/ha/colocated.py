@@ -23,11 +23,22 @@ from qa.ha.clients import (
     produce,
     produce_in_transactions,
 )
+from qa.ha.colocated_replicas import (
+    CLUSTER,
+    FORMED_S,
+    THIRD,
+    TTL_S,
+    Numbers,
+    ThirdProcess,
+    replicating,
+    until_protected,
+)
+from qa.ha.colocated_replicas import LOADED as BY_REPLICATION
 from qa.simulation.one_run import run_scenario
 from qa.simulation.scenario import Outcome
 
 #: Loaded before a simulation begins: no file is opened in it.
-LOADED: Final = (_store_competition.joined, _backup_host.BackupHost, _backup_requester.BackupRequester)
+LOADED: Final = (_store_competition.joined, _backup_host.BackupHost, _backup_requester.BackupRequester, BY_REPLICATION)
 #: Simulated seconds of work under faults, and those after which all has to be over.
 DURATION_S: Final = 12.0
 LIMIT_S: Final = 300.0
@@ -40,10 +51,14 @@ FAULTS: Final = {"kill": 5, "kill_both": 1, "pause": 3, "long_pause": 3, "stop":
     "disk": 2,
     "clock": 1,
 }
+#: Those of runs in which each node has a store of its own.
+REPLICATED_FAULTS: Final = {**FAULTS, "third": 3}
 DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
 DISK_ERRORS_MAX: Final = 3
 #: What the fixed seeds have to have seen, each at least once.
-SIGHTS: Final = ("takeover", "failback", "both_lost", "asked_again", "transaction")
+SIGHTS: Final = ("takeover", "failback", "both_lost", "asked_again", "transaction", "replicated", "moved")
+#: The share of the runs in which each node has a store of its own.
+REPLICATED: Final = 0.4
 
 
 class Half:
@@ -55,8 +70,11 @@ class Half:
         self.stage = stage
         self.rng: random.Random = stage.rng
         self.accounts = Accounts()
-        self.machine: SimNode = stage.simulation.node(name, disk=stage.disk)
+        shared = not stage.replicates
+        self.machine: SimNode = stage.simulation.node(name, disk=stage.disk) if shared else stage.simulation.node(name)
         stage.disk.latency = None
+        #: The id of the node, once it is known.
+        self.node_id: bytes | None = None
         self.broker: Broker | None = None
         self.down = False
         #: Whether the clients end.
@@ -74,7 +92,8 @@ class Half:
     @property
     def url(self) -> str:
         """The URL of the clients: the node, and the places of its backup at the other one."""
-        places = [f"tcp://{self.other}:{PORT + number * OFFSET}" for number in range(1, PLACES + 1)]
+        hosts = [self.other, *([THIRD] if self.stage.replicates and self.name == "a" else [])]
+        places = [f"tcp://{host}:{PORT + number * OFFSET}" for host in hosts for number in range(1, PLACES + 1)]
         return f"({','.join([f'tcp://{self.name}:{PORT}', *places])})?insecure=true&use_topology=false"
 
     @property
@@ -106,26 +125,37 @@ class Half:
         """The backups that run in the process."""
         return self.broker.ha.hosted if self.broker is not None and self.machine.state == "running" else ()
 
+    def learn_id(self) -> bytes | None:
+        """Return the id of the node, which it tells while it serves."""
+        if self.active and self.broker is not None:
+            self.node_id = self.broker.node_id
+        return self.node_id
+
     def start(self) -> None:
         """Begin a life."""
         self.down = False
         self.machine.spawn(self._live)
 
-    async def _live(self) -> None:
+    def _policy(self) -> Colocated:
         stage = self.stage
+        if stage.replicates:
+            return replicating(self.name, failback=stage.failback)
         shared: dict[str, Any] = {
             "lease": LEASE_S,
             "lock_check_period": 0.1,
             "failover_on_shutdown": stage.on_shutdown,
         }
-        ha = Colocated(
+        return Colocated(
             primary=SharedStorePrimary(wait_for_activation=False, **shared),
             backup=SharedStoreBackup(allow_failback=stage.failback, **shared),
             request_backup=True,
             backup_request_retry_interval=1.0,
             backup_port_offset=OFFSET,
         )
-        url = f"tcp://{self.other}:{PORT}?insecure=true"
+
+    async def _live(self) -> None:
+        stage = self.stage
+        static = [f"tcp://{self.other}:{PORT}?insecure=true"]
         about: dict[str, Any] = {
             "connector": "own",
             "retry_interval": 0.2,
@@ -134,13 +164,16 @@ class Half:
         }
         # Each store keeps what was sent to it.
         about["load_balancing"] = "off"
+        if stage.replicates:
+            static.append(f"tcp://{THIRD}:{PORT}?insecure=true")
+            about |= CLUSTER
         self.broker = broker = Broker(
             self.name,
             data_dir=f"/{self.name}",
             acceptors=[self.own_url],
             connectors={"own": self.own_url},
-            services=[ClusterConnection("pair", password="secret", static_connectors=[url], **about)],
-            ha=ha,
+            services=[ClusterConnection("pair", password="secret", static_connectors=static, **about)],
+            ha=self._policy(),
             stop_timeout=2,
             env=self.machine.env,
         )
@@ -158,14 +191,20 @@ class ColocatedStage:
         self.simulation = simulation
         self.rng: random.Random = simulation.swarm.rng("colocated")
         self.disk = SimDisk(simulation.swarm.rng("colocated/disk"))
+        #: Whether each node has a store of its own.
+        self.replicates: bool = simulation.swarm.rng("colocated/replicates").random() < REPLICATED
         self.notes = History(trio.current_time)
         self.failback = self.rng.random() < 0.7
         self.on_shutdown = self.rng.random() < 0.5
         for sight in SIGHTS:
             simulation.swarm.count(f"seen.{sight}", 0)
-        for fault in FAULTS:
+        for fault in REPLICATED_FAULTS:
             simulation.swarm.count(f"fault.{fault}", 0)
+        if self.replicates:
+            self.see("replicated")
         self.halves = [Half(self, "a", "b"), Half(self, "b", "a")]
+        self.third = ThirdProcess(self) if self.replicates else None
+        self.numbers = Numbers()
 
     def see(self, sight: str) -> None:
         """Count something that has happened."""
@@ -179,9 +218,26 @@ class ColocatedStage:
         assert isinstance(fabric, MemoryNetwork)
         return fabric
 
+    @property
+    def brokers(self) -> list[Broker | None]:
+        """The brokers of all processes that run."""
+        found = [half.broker for half in self.halves if half.machine.state == "running"]
+        return [*found, self.third.broker] if self.third is not None else found
+
     def served(self, half: Half) -> bool:
         """Whether the store of a half is served, by the node or by its backup."""
-        return half.active or any(one.serves_other for one in self.halves if one is not half)
+        third = self.third.broker if self.third is not None else None
+        backups = [one for other in self.halves if other is not half for one in other.hosted()]
+        backups += [] if third is None else third.ha.hosted
+        return half.active or any(one.state == "active" for one in backups if one.requester == half.name)
+
+    def restart(self) -> None:
+        """Start all processes that have ended, as an operator does."""
+        for half in self.halves:
+            if half.down and half.machine.state == "running":
+                half.start()
+        if self.third is not None and self.third.machine.state == "dead":
+            self.third.start()
 
 
 async def colocated_scenario(simulation: Simulation) -> Outcome:
@@ -191,6 +247,10 @@ async def colocated_scenario(simulation: Simulation) -> Outcome:
         half.start()
     await _until_served(stage, 30)
     await _until_backed(stage, 30)
+    if stage.third is not None:
+        stage.third.start()
+        await until_protected(stage, 30)
+        await trio.sleep(FORMED_S)
     for half in stage.halves:
         client = half.dial("client")
         client.spawn(produce, half, client, "p")
@@ -202,14 +262,17 @@ async def colocated_scenario(simulation: Simulation) -> Outcome:
         await _faults(stage)
     await _heal(stage)
     await _until_served(stage, 60)
+    if stage.replicates:
+        await until_protected(stage, 60)
     await trio.sleep(2)
     for half in stage.halves:
         half.over = True
     await trio.sleep(5)
     for half in stage.halves:
         check_accounts(half.accounts, await drain(half, half.url))
-    await _until_backed(stage, 60)
-    faults = sum(simulation.swarm.counters[f"fault.{kind}"] for kind in FAULTS)
+    # By replication the third process may have the backup.
+    await (until_protected(stage, 60) if stage.replicates else _until_backed(stage, 60))
+    faults = sum(simulation.swarm.counters[f"fault.{kind}"] for kind in REPLICATED_FAULTS)
     return Outcome(
         history=stage.notes, faults=faults, confirmed=sum(len(one.accounts.confirmed) for one in stage.halves)
     )
@@ -219,6 +282,7 @@ async def _watch(stage: ColocatedStage) -> None:
     """See backups come to serve, and give the store back."""
     backing: dict[str, bool] = {}
     while True:
+        _look(stage)
         for half in stage.halves:
             serves = half.serves_other
             if serves != half.took_over:
@@ -232,16 +296,26 @@ async def _watch(stage: ColocatedStage) -> None:
         await trio.sleep(0.05)
 
 
+def _look(stage: ColocatedStage) -> None:
+    """Look at the numbers of backups with stores of their own."""
+    processes: list[Half | ThirdProcess] = [] if stage.third is None else [*stage.halves, stage.third]
+    for one in processes:
+        if one.broker is not None and one.machine.state == "running":
+            stage.numbers.look(one.name, one.broker, one.machine)
+            if any(each.name == "colocated_backup_2" for each in one.broker.ha.hosted):
+                stage.see("moved")
+
+
 # -- faults
 
 
 async def _faults(stage: ColocatedStage) -> None:
-    rng, kinds = stage.rng, list(FAULTS)
+    rng, weights = stage.rng, REPLICATED_FAULTS if stage.replicates else FAULTS
     while True:
         await trio.sleep(rng.uniform(0.3, 1.5))
-        _restart(stage)
+        stage.restart()
         half = rng.choice(stage.halves)
-        (kind,) = rng.choices(kinds, list(FAULTS.values()))
+        (kind,) = rng.choices(list(weights), list(weights.values()))
         stage.simulation.swarm.count(f"fault.{kind}")
         stage.notes.note(f"{kind} of {half.name}")
         await _carry_out(stage, half, kind)
@@ -260,12 +334,18 @@ async def _carry_out(stage: ColocatedStage, half: Half, kind: str) -> None:
         for one in lost:
             one.machine.start()
             one.start()
+    elif kind == "third" and stage.third is not None:
+        stage.third.machine.kill()
+        await trio.sleep(rng.uniform(0.0, 4.0))
+        stage.third.start()
     elif kind in ("pause", "long_pause"):
+        silence_s = TTL_S if stage.replicates else LEASE_S
         machine.pause()
-        await trio.sleep(rng.uniform(0.05, 1.5) if kind == "pause" else rng.uniform(LEASE_S, 2 * LEASE_S))
+        await trio.sleep(rng.uniform(0.05, 1.5) if kind == "pause" else rng.uniform(silence_s, 2 * silence_s))
         machine.resume()
     elif kind == "disk":
-        stage.disk.faults.inject(rng.choice(DISK_CALLS), times=rng.randint(1, DISK_ERRORS_MAX))
+        disk = machine.disk if stage.replicates else stage.disk
+        disk.faults.inject(rng.choice(DISK_CALLS), times=rng.randint(1, DISK_ERRORS_MAX))
     elif kind == "cut":
         place, far = rng.choice([("a", "b"), (half.name, f"client-{half.name}")])
         stage.fabric.cut(place, far)
@@ -290,22 +370,18 @@ async def _operate(stage: ColocatedStage, broker: Broker, kind: str) -> None:
         stage.notes.note(f"{kind}: {error}")
 
 
-def _restart(stage: ColocatedStage) -> None:
-    for half in stage.halves:
-        if half.down and half.machine.state == "running":
-            half.start()
-
-
 async def _heal(stage: ColocatedStage) -> None:
     stage.notes.note("the faults end")
     stage.disk.faults.clear()
     stage.fabric.heal()
     for half in stage.halves:
+        half.machine.disk.faults.clear()
+    for half in stage.halves:
         half.machine.resume()
         if half.machine.state == "dead":
             half.machine.start()
             half.start()
-    _restart(stage)
+    stage.restart()
 
 
 # -- checkers
@@ -314,7 +390,7 @@ async def _heal(stage: ColocatedStage) -> None:
 async def _until_served(stage: ColocatedStage, seconds: float) -> None:
     with trio.move_on_after(seconds):
         while not all(stage.served(half) for half in stage.halves):
-            _restart(stage)
+            stage.restart()
             await trio.sleep(0.1)
         return
     raise PairError(f"H4: not every store is served {seconds:g} s after the last fault: {_states(stage)}")
@@ -324,7 +400,7 @@ async def _until_backed(stage: ColocatedStage, seconds: float) -> None:
     """Wait until the node that serves itself has a backup at the other one, which waits."""
     with trio.move_on_after(seconds):
         while not all(_backed(stage, half) for half in stage.halves):
-            _restart(stage)
+            stage.restart()
             await trio.sleep(0.1)
         return
     raise PairError(f"H5: not every node has a backup {seconds:g} s after the last fault: {_states(stage)}")

@@ -94,6 +94,10 @@ class Machines:
         """Make a client that knows one node."""
         return connect(url_of(name), env=self.env(), **SLOW)
 
+    def client_at(self, url: str) -> Client:
+        """Make a client that knows one place."""
+        return connect(url, env=self.env(), use_topology=False, **SLOW)
+
     async def start(self, nursery: trio.Nursery, broker: Broker) -> Broker:
         """Start a broker that may be cancelled alone."""
 

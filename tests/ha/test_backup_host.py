@@ -36,7 +36,7 @@ class Waiting:
         self.name = name
         self.state = "new"
         self.urls: list[str] = []
-        self.ha: Any = type("Ha", (), {"role": "backup", "phase": "waiting", "last_error": ""})
+        self.ha: Any = type("Ha", (), {"role": "backup", "phase": "waiting", "last_error": "", "instance": b"i"})
         self.over = trio.Event()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -125,7 +125,7 @@ async def test_no_stop_of_a_backup_holds_up_or_ends_its_host(
         async with pair() as ground, host(ground, monkeypatch, stop_timeout=3.0) as b:
             await decided(b, asked(ground, "a", stop_timeout=math.inf))
             monkeypatch.setattr(Waiting, "stops", trio.sleep_forever if problem == "hangs" else fail)
-            b.end(asked(ground, "a").node_id)
+            b.end(asked(ground, "a").node_id, b"")
             await until(lambda: b.backups == ())
             await decided(b, asked(ground, "c"))
             began = trio.current_time()

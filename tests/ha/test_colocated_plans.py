@@ -127,7 +127,6 @@ def test_the_two_policies_are_of_one_kind() -> None:
         ("directories", {"directories": StoreDirectories(journal="/elsewhere")}),
         ("data_dir", {"data_dir": "relative"}),
         ("excludes", {"ha": {"excludes": ["nobody"]}}),
-        ("request_backup", {"ha": {"primary": ReplicationPrimary(), "backup": ReplicationBackup()}}),
         ("cluster_name", {"ha": {"primary": ReplicationPrimary(), "backup": ReplicationBackup(cluster_name="x")}}),
     ],
 )
@@ -257,6 +256,7 @@ def test_the_backup_that_is_kept_is_ready_and_has_the_settings_of_the_node() -> 
         {"mine": "a\nanother line"},
         {"mine_ready": 1},
         {"mine_request": b"x"},
+        {"mine_life": 1},
     ],
 )
 def test_an_answer_of_another_node_that_is_none_is_left_out(wrong: dict[str, Any]) -> None:
@@ -265,6 +265,9 @@ def test_an_answer_of_another_node_that_is_none_is_left_out(wrong: dict[str, Any
     assert HostOffer.of(IDS["a"], told) == expected
     assert HostOffer.of(IDS["a"], {**told, **wrong}) is None
     assert HostOffer.of(IDS["a"], {"why": "it is gone"}) is None
+    # A node of an older version tells no life.
+    found = HostOffer.of(IDS["a"], {**told, "mine_life": "1f"})
+    assert found is not None and (found.life, expected.life) == ("1f", "")
 
 
 # -- what a backup is
@@ -320,15 +323,6 @@ def test_the_place_of_one_that_is_about_to_end_is_free_for_another_one() -> None
     plan.ended(IDS["a"])
     plan.accept(request("c"), places)
     assert (plan.name_for(IDS["c"]), plan.request_of(IDS["c"])) == ("colocated_backup_2", request("c").digest)
-
-
-def test_other_offsets_and_directories_of_the_host() -> None:
-    plan = HostingPlan(rules(backup_port_offset=33, replicates=True, kind="replication_backup", max_backups=3))
-    for number in (1, 2, 3):
-        name = "acd"[number - 1]
-        places = accepted(plan, request(name, kind="replication_backup", data_dir=""))
-        assert places.data_dir == f"/b/colocated_backup_{number}"
-        assert places.acceptors[0] == f"tcp://127.0.0.1:{61_616 + 33 * number}"
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])

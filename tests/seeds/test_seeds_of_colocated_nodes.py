@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import attrs
 import pytest
 
-from meshq.ha.colocated import RequestTries
-from qa.ha.colocated import DURATION_S, FAULTS, SIGHTS, run_colocated_seed
+from meshq.ha.colocated import FoundBackups, HostingPlan, KeptBackups, RequestTries
+from meshq.ha.replication.places import KnownPlace
+from qa.ha import colocated
+from qa.ha.colocated import DURATION_S, REPLICATED_FAULTS, SIGHTS, run_colocated_seed
 from tests.seeds.finding import find_mistake
 from tests.seeds.meeting import reports_that_meet
 
 TIMEOUT_S = 1_200
 SEEDS = 12
-MET = (*(f"seen.{sight}" for sight in SIGHTS), *(f"fault.{kind}" for kind in FAULTS))
+MET = (*(f"seen.{sight}" for sight in SIGHTS), *(f"fault.{kind}" for kind in REPLICATED_FAULTS))
 
 
 @pytest.mark.seeds
@@ -28,9 +31,46 @@ def remembers_its_backup(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RequestTries, "backed", lambda tries: setattr(tries, "_tries", float("inf")))
 
 
+def forgets_the_place_of_its_replica(patch: pytest.MonkeyPatch) -> None:
+    """A primary that comes back asks its static connectors only."""
+    patch.setattr(KnownPlace, "urls", ())
+
+
+def gives_a_number_twice(patch: pytest.MonkeyPatch) -> None:
+    """A host that starts counts from one again."""
+    look = KeptBackups.look
+    patch.setattr(KeptBackups, "look", lambda kept: attrs.evolve(look(kept), latest=0))
+    patch.setattr(HostingPlan, "count_from", lambda plan, number: None)
+
+
+def sets_the_newest_copy_aside(patch: pytest.MonkeyPatch) -> None:
+    """A host that starts takes the backups of before for old, also one that has taken over."""
+    look = KeptBackups.look
+
+    def looks(kept: KeptBackups) -> FoundBackups:
+        for one in look(kept).backups:
+            kept.set_aside(one.number)
+        return look(kept)
+
+    patch.setattr(KeptBackups, "look", looks)
+
+
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize("mistake", [remembers_its_backup])
 def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     mistake(monkeypatch)
     find_mistake(run_colocated_seed, SEEDS, ("H4", "H5"))
+
+
+@pytest.mark.seeds
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize(
+    "mistake", [forgets_the_place_of_its_replica, gives_a_number_twice, sets_the_newest_copy_aside]
+)
+def test_a_mistake_with_stores_of_their_own_is_found(
+    mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake(monkeypatch)
+    monkeypatch.setattr(colocated, "REPLICATED", 1.0)
+    find_mistake(run_colocated_seed, 2 * SEEDS, ("CO8", "H1", "H4", "H6"))

@@ -366,10 +366,7 @@ class BrokerSettings:
         if isinstance(backup, ReplicationBackup) and backup.cluster_name not in (None, *names):
             allowed = f"one of the broker's cluster connections: {', '.join(names)}"
             raise SettingsError("cluster_name", backup.cluster_name, allowed)
-        if policy.request_backup and policy.replicates:
-            allowed = "False by replication in this version: a primary that returns would not find its backup"
-            raise SettingsError("request_backup", True, allowed)
-        if policy.request_backup and not (self.data_dir or "").startswith("/"):
+        if policy.request_backup and not policy.replicates and not (self.data_dir or "").startswith("/"):
             allowed = "an absolute path with request_backup: another process opens it, too"
             raise SettingsError("data_dir", self.data_dir, allowed)
 

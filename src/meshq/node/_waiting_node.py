@@ -46,18 +46,22 @@ class WaitingAdmission(Admission):
 
 
 def waiting_control(
-    settings: BrokerSettings, env: abc.Env, acceptors: Callable[[], Sequence[str]], board: RoleBoard
+    settings: BrokerSettings,
+    env: abc.Env,
+    acceptors: Callable[[], Sequence[str]],
+    board: RoleBoard,
+    instance: bytes,
 ) -> NodeControl:
     """Return the node as it is known while its store is closed.
 
-    ``acceptors``: returns the URLs by which its acceptors are dialed.
+    ``acceptors``: returns the URLs by which its acceptors are dialed.  ``instance``: this life of the broker.
     """
-    instance = env.entropy.token(IDENTITY_BYTES)
+    store = env.entropy.token(IDENTITY_BYTES)
     return NodeControl(
         name=settings.name,
         node_id=settings.node_id or env.entropy.token(IDENTITY_BYTES),
         instance=instance,
-        store=instance,
+        store=store,
         connectors=settings.connectors,
         env=env,
         acceptors=acceptors,

@@ -29,6 +29,7 @@ class Replicate(Header):
     before it acts, and so has to the server.  ``votes``: it asks for a vote about ``node_id`` and for no log: that
     ``node_name`` is the one that goes on, as the change of that ``number``.  ``vote``: of which attempt the vote is
     part; empty: it wants to know only who would vote.  ``compares``: it can compare its store with that of the server.
+    ``host``: where the node is reached in whose process the peer is its backup; empty: it has a process of its own.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.REPLICATE
@@ -50,6 +51,7 @@ class Replicate(Header):
     number: int = scalar((int,), default=0)
     vote: bytes = scalar((bytes,), default=b"", size_max=IDENTITY_BYTES)
     compares: bool = scalar((bool,), default=False, key="~compares")
+    host: str = scalar((str,), default="", size_max=PLACE_CHARACTERS_MAX, key="~host")
 
 
 @attrs.frozen(kw_only=True)

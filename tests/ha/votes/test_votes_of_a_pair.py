@@ -35,6 +35,10 @@ class Others:
         self.number = number
         self.asked: list[str] = []
 
+    def voting(self, host: str) -> tuple[str, ...]:
+        """All that are there."""
+        return self.lives
+
     async def who(self, urls: Iterable[str]) -> KnownVoters:
         """Answer."""
         self.asked = sorted(urls)

@@ -2,23 +2,43 @@
 
 from meshq.ha.colocated._backup_request_format import BackupRequest
 from meshq.ha.colocated._colocated_settings import Colocated
+from meshq.ha.colocated._ended_backups_plan import decode_epoch, encode_epoch, is_left_behind
+from meshq.ha.colocated._hosted_replica import HostedReplica
 from meshq.ha.colocated._hosted_store_backup import HostedStoreBackup
 from meshq.ha.colocated._hosting_plan import HostedPlaces, HostingPlan, HostRules
-from meshq.ha.colocated._requests_plan import HostOffer, OwnBackups, RequestTries, best_host, host_to_clear, own_backups
+from meshq.ha.colocated._kept_backup_format import KeptBackup
+from meshq.ha.colocated._kept_backups import FoundBackups, KeptBackups
+from meshq.ha.colocated._requests_plan import (
+    HostOffer,
+    OwnBackups,
+    RequestTries,
+    best_host,
+    host_to_clear,
+    own_backups,
+    own_replicas,
+)
 from meshq.ha.colocated._store_place_plan import check_place
 
 __all__ = [
     "BackupRequest",
     "Colocated",
+    "FoundBackups",
     "HostOffer",
     "HostRules",
     "HostedPlaces",
+    "HostedReplica",
     "HostedStoreBackup",
     "HostingPlan",
+    "KeptBackup",
+    "KeptBackups",
     "OwnBackups",
     "RequestTries",
     "best_host",
     "check_place",
+    "decode_epoch",
+    "encode_epoch",
     "host_to_clear",
+    "is_left_behind",
     "own_backups",
+    "own_replicas",
 ]

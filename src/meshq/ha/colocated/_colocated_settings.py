@@ -56,7 +56,7 @@ class Colocated(HAPolicy):
 
     ``primary``: the policy of the node itself; ``backup``: that of the backups which it runs, of the same kind.
     ``request_backup``: while it serves, it asks the nodes of its cluster to run its backup, the one first that runs the
-    fewest; in this version with a shared store only.  ``backup_request_retries``: so many times again while none takes
+    fewest.  ``backup_request_retries``: so many times again while none takes
     it, ``backup_request_retry_interval`` seconds apart.  ``max_backups``: so many backups it runs, and refuses the next
     one.  ``backup_port_offset``: how much higher than its own the ports of the first backup are, those of the second
     twice as much.  ``excludes``: the names of connectors that stay as they are for its backups, as they lead to others.

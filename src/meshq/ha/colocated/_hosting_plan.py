@@ -10,11 +10,10 @@ import attrs
 from meshq.endpoint import Endpoint
 from meshq.errors import RefusedError, SettingsError
 from meshq.ha.colocated._backup_request_format import BackupRequest
+from meshq.ha.colocated._ended_backups_plan import PREFIX
 from meshq.ha.colocated._store_place_plan import check_place
 from meshq.ids import IDENTITY_BYTES
 
-#: What the names of backups begin with; their number follows.
-PREFIX: Final = "colocated_backup_"
 #: The connector of a backup that leads to its host, within the process.
 HOST_CONNECTOR: Final = "colocated_host"
 #: So many places more than backups: where somebody else has a port, another place is taken.
@@ -65,9 +64,11 @@ class HostRules:
 
 @attrs.frozen(kw_only=True)
 class HostedPlaces:
-    """The name and the places of a backup; ``place``: by how many offsets its ports are higher."""
+    """The name and the places of a backup; ``number``: that in its name; ``place``: by how many offsets its ports are
+    higher."""
 
     name: str
+    number: int
     place: int
     data_dir: str
     acceptors: tuple[str, ...]
@@ -129,11 +130,34 @@ class HostingPlan:
             SettingsError: a place of the backup is not allowed.
         """
         rules = self.rules
-        self._check(request)
+        self.check(request)
+        if request.node_id in self._hosted:
+            raise RefusedError(f"{rules.name!r} runs the backup of {request.name[:64]!r} already")
         if len(self._hosted) - (without in self._hosted) >= rules.max_backups:
             raise RefusedError(f"{rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
-        name = f"{PREFIX}{self._made + 1}"
-        return self._free_places(name, self._directory(request, name, without), without)
+        number = self._made + 1
+        return self._free_places(number, self._directory(request, number, without), without)
+
+    def places_again(self, request: BackupRequest, number: int, place: int) -> HostedPlaces:
+        """Return where a backup is, by its number and its place, that was begun in another life of the host, or ended.
+
+        Raises:
+            SettingsError: a place of the backup is not allowed.
+        """
+        return self._places(number, place, self._directory(request, number, ""))
+
+    def places_of(self, node_id: str) -> HostedPlaces:
+        """Return where the backup of a node is that there is."""
+        return self._hosted[node_id].places
+
+    def count_from(self, number: int) -> None:
+        """Count the names of new backups on from a number."""
+        self._made = max(self._made, number)
+
+    def begin_again(self, request: BackupRequest, places: HostedPlaces) -> None:
+        """Note that a backup is run that this host has accepted before, also if it runs too many."""
+        self.count_from(places.number)
+        self._hosted[request.node_id] = _HostedPlaces(places, request.digest)
 
     def accept(self, request: BackupRequest, places: HostedPlaces) -> None:
         """Note that a backup is run at the places that were found for it.
@@ -143,8 +167,7 @@ class HostingPlan:
         """
         if len(self._hosted) >= self.rules.max_backups:
             raise RefusedError(f"{self.rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
-        self._made += 1
-        self._hosted[request.node_id] = _HostedPlaces(places, request.digest)
+        self.begin_again(request, places)
 
     def place_of(self, waiting: Sequence[str]) -> str:
         """Return the node whose backup makes room for another one; empty: there is room, or none of them may go.
@@ -164,12 +187,19 @@ class HostingPlan:
             place = found.places.place
             self._failures[place] = self._failures.get(place, 0) + 1
 
-    def _check(self, request: BackupRequest) -> None:
+    def check(self, request: BackupRequest) -> None:
+        """Check whether the backup of a node may run here at all.
+
+        Raises:
+            RefusedError: the two do not fit.
+            SettingsError: the request is wrong.
+        """
         rules, whose = self.rules, f"the backup of {request.name[:64]!r}"
         if not _is_id(request.node_id):
             raise SettingsError("node_id", request.node_id[:64], "the id of a node")
-        if request.node_id in self._hosted:
-            raise RefusedError(f"{rules.name!r} runs {whose} already")
+        if rules.replicates and any(_is_moving(url) for url in rules.acceptors):
+            text = "an acceptor has a port that the system chooses, where no node that comes back finds its backup"
+            raise RefusedError(f"{whose} is not run by {rules.name!r}: {text}")
         if request.kind != rules.kind:
             raise RefusedError(f"{whose} would be one of {request.kind[:64]!r}, and {rules.name!r} has {rules.kind!r}")
         if None not in (request.group_name, rules.group_name) and request.group_name != rules.group_name:
@@ -182,25 +212,26 @@ class HostingPlan:
             text = "the store of only one of the two nodes is encrypted"
             raise RefusedError(f"{whose} is not run by {rules.name!r}: {text}")
 
-    def _free_places(self, name: str, data_dir: str, without: str) -> HostedPlaces:
+    def _free_places(self, number: int, data_dir: str, without: str) -> HostedPlaces:
         used = {one.places.place for node_id, one in self._hosted.items() if node_id != without}
         free = [one for one in range(1, self.rules.max_backups + SPARE_PLACES + 1) if one not in used]
         failure: SettingsError | None = None
         for place in sorted(free, key=lambda one: (self._failures.get(one, 0), one)):
             try:
-                return self._places(name, place, data_dir)
+                return self._places(number, place, data_dir)
             except SettingsError as error:
                 failure = failure or error
         assert failure is not None, "there are more places than backups"
         raise failure
 
-    def _places(self, name: str, place: int, data_dir: str) -> HostedPlaces:
-        rules, offset = self.rules, place * self.rules.backup_port_offset
+    def _places(self, number: int, place: int, data_dir: str) -> HostedPlaces:
+        rules, name, offset = self.rules, f"{PREFIX}{number}", place * self.rules.backup_port_offset
         moved = {
             one: url if one in rules.excludes else moved_url(url, name, offset) for one, url in rules.connectors.items()
         }
         return HostedPlaces(
             name=name,
+            number=number,
             place=place,
             data_dir=data_dir,
             acceptors=tuple(moved_url(url, name, offset) for url in rules.acceptors),
@@ -208,11 +239,16 @@ class HostingPlan:
             connectors={HOST_CONNECTOR: f"inproc://{rules.name}", **moved},
         )
 
-    def _directory(self, request: BackupRequest, name: str, without: str) -> str:
+    def _directory(self, request: BackupRequest, number: int, without: str) -> str:
         if self.rules.replicates:
-            return f"{self.rules.data_dir.rstrip('/')}/{name}"
+            return f"{self.rules.data_dir.rstrip('/')}/{PREFIX}{number}"
         check_place(request.data_dir, self.taken(without), self.rules.shared_root)
         return request.data_dir
+
+
+def _is_moving(url: str) -> bool:
+    endpoint = Endpoint.parse(url)
+    return endpoint.scheme != "inproc" and endpoint.port == 0
 
 
 def _is_id(text: str) -> bool:

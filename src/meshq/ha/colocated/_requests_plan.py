@@ -10,7 +10,7 @@ import attrs
 from meshq.address import is_name
 
 #: Values of an answer that have other names in it.
-_TOLD: Final = {"ready": "mine_ready", "request": "mine_request"}
+_TOLD: Final = {"ready": "mine_ready", "request": "mine_request", "life": "mine_life"}
 
 
 @attrs.frozen(kw_only=True)
@@ -19,7 +19,7 @@ class HostOffer:
 
     ``backups``: how many there are; ``max_backups``: how many there may be.  ``mine``: the name of the one that it runs
     for the node that asks; empty: it runs none for that node.  ``ready``: that one listens; ``request``: the digest of
-    the request which it was begun with.
+    the request which it was begun with; ``life``: that one's, in hexadecimal digits.
     """
 
     node_id: str
@@ -28,12 +28,15 @@ class HostOffer:
     mine: str = ""
     ready: bool = False
     request: str = ""
+    life: str = ""
 
     @classmethod
     def of(cls, node_id: str, told: Mapping[str, Any]) -> HostOffer | None:
         """Read the answer of a node; None: it is none."""
         about: dict[str, Any] = {one.name: told.get(_TOLD.get(one.name, one.name)) for one in attrs.fields(cls)[1:]}
-        if [type(one) for one in about.values()] != [int, int, str, bool, str]:
+        # A node of an older version does not tell it.
+        about["life"] = about["life"] if "mine_life" in told else ""
+        if [type(one) for one in about.values()] != [int, int, str, bool, str, str]:
             return None
         if about["backups"] < 0 or about["max_backups"] < 0 or (about["mine"] and not is_name(about["mine"])):
             return None
@@ -42,10 +45,14 @@ class HostOffer:
 
 @attrs.frozen(kw_only=True)
 class OwnBackups:
-    """The backups of a node at other nodes: one is kept, and the rest end."""
+    """The backups of a node at other nodes: one is kept, and the rest end.
+
+    ``stale``: the one that is kept was asked for with other settings, and is asked for again where it is.
+    """
 
     kept: HostOffer | None
     surplus: tuple[HostOffer, ...]
+    stale: bool = False
 
 
 def own_backups(offers: Iterable[HostOffer], request: str) -> OwnBackups:
@@ -57,6 +64,23 @@ def own_backups(offers: Iterable[HostOffer], request: str) -> OwnBackups:
     right = sorted((one for one in mine if one.request == request), key=lambda one: (not one.ready, one.node_id))
     kept = right[0] if right else None
     return OwnBackups(kept=kept, surplus=tuple(one for one in mine if one is not kept))
+
+
+def own_replicas(offers: Iterable[HostOffer], request: str, in_sync: str) -> OwnBackups:
+    """Find the backups of a node that asks, each with a store of its own.
+
+    ``request``: the digest of its request.  ``in_sync``: the life of its replica that has everything; empty: there is
+    none, and nobody knows which store is the newest, so that none of them ends.
+    """
+    mine = [one for one in offers if one.mine]
+    ranked = sorted(mine, key=lambda one: (one.life != in_sync, one.request != request, not one.ready, one.node_id))
+    kept = ranked[0] if ranked else None
+    known = bool(in_sync) and kept is not None and kept.life == in_sync
+    return OwnBackups(
+        kept=kept,
+        surplus=tuple(one for one in mine if known and one is not kept),
+        stale=kept is not None and kept.request != request,
+    )
 
 
 def best_host(own: str, offers: Iterable[HostOffer]) -> HostOffer | None:

@@ -22,12 +22,12 @@ from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication._replicator_machine import ReplicationBounds
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
-from meshq.ha.replication.meeting._admission_plan import Admission
+from meshq.ha.replication.meeting._admission_plan import Admission, is_again
 from meshq.ha.replication.meeting._answered import Answered
 from meshq.ha.replication.meeting._asking import PAUSE_S, Asker
 from meshq.ha.replication.meeting._meeting_plan import gives_way
-from meshq.ha.replication.meeting._own_words import busy, waiting
-from meshq.ha.replication.meeting._standpoints import CLAIMED, PRIMARY, supersedes
+from meshq.ha.replication.meeting._own_words import accepting, busy, waiting
+from meshq.ha.replication.meeting._standpoints import CLAIMED, supersedes
 from meshq.ha.replication.meeting._time_to_ask import is_known_in_time
 from meshq.logs import Warnings
 from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed, SyncProgress
@@ -145,21 +145,11 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
                 return self._answer(line, busy(**self._who()))
             return self._answer(line, waiting(self.standing, primary=self._rules.primary, **self._who()))
         node_id = bytes(start.node_id)
-        accepted = Log(
-            kind="accepted",
-            node_id=node_id,
-            instance=control.instance,
-            group=self._rules.group_name or "",
-            journal_id=start.journal_id,
-            name=control.name,
-            place=self._reach.own_url,
-            epoch=term.epoch,
-            activation=self.activation,
-            flags=PRIMARY if self._rules.primary else 0,
-        )
+        about: dict[str, Any] = {"primary": self._rules.primary, "place": self._reach.own_url, **self._who()}
+        accepted = accepting(start, epoch=term.epoch, activation=self.activation, **about)
         if wanted.provider != (self.role is not None) and not wanted.asks:
-            about = "only one of them asks a quorum provider (quorum=)"
-            raise self._refused("group", wanted, f"{wanted.node_name!r} does not follow {control.name!r}: {about}")
+            text = "only one of them asks a quorum provider (quorum=)"
+            raise self._refused("group", wanted, f"{wanted.node_name!r} does not follow {control.name!r}: {text}")
         if wanted.node_id == node_id and self._is_over(wanted, term):
             self._order(StepBack(reason="superseded", at_once=True))
             return self._answer(line, busy(**self._who()))
@@ -216,7 +206,7 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         if (found := admission.refusal(wanted)) is not None:
             raise self._refused(found[0], wanted, found[1])
         feeder = self.feeder
-        if feeder is not None and self._is_again(wanted, feeder.wanted):
+        if feeder is not None and is_again(wanted, feeder.wanted):
             if wanted.instance == feeder.wanted.instance:
                 self._end_left(feeder)
             else:
@@ -238,9 +228,6 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         if log is not None and log.instance != wanted.instance and self.feeder is feeder:
             # Another machine may have its name and its place now: where others vote that says nothing of the replica.
             self._end_left(feeder, known=self.votes is None or not self.votes.decide)
-
-    def _is_again(self, wanted: Replicate, before: Replicate) -> bool:
-        return bool(wanted.place) and (wanted.place, wanted.node_name) == (before.place, before.node_name)
 
     def _refused(self, reason: str, wanted: Replicate, text: str) -> MeshqError:
         self._warnings.say("replica_refused", text, f"{wanted.node_name} {reason}")
@@ -275,9 +262,21 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
             self._notify(SyncProgress, replica=name, records_left=left.records, bytes_left=left.size_bytes)
 
     def _came_in_sync(self) -> None:
-        feeder, term = self.feeder, self.term
+        feeder, term, known = self.feeder, self.term, self._reach.known
         if feeder is None or term is None:
             return
+        if known is None or known.has(feeder.wanted):
+            self._admit(feeder, term)
+        else:
+            self._nursery.start_soon(known.keep, feeder.wanted, partial(self._kept, feeder, term))
+
+    def _kept(self, feeder: Feeder, term: ReplicationTerm, kept: bool) -> None:
+        """Let a replica count once the disk has where it is: this node asks there when it comes back."""
+        if self.feeder is feeder and self.term is term and not feeder.ended:
+            self._admit(feeder, term) if kept else feeder.end("disk", known=True)
+
+    def _admit(self, feeder: Feeder, term: ReplicationTerm) -> None:
+        """Let a replica count that has everything, once those know it who have to."""
         if self.role is not None:
             self._nursery.start_soon(self._add, self.role, feeder, term)
         elif self.votes is not None and self.votes.are_known:

@@ -18,7 +18,7 @@ from meshq.ha.replication._replication_rules import ReplicationRules
 @asynccontextmanager
 async def joined(rules: ReplicationRules, control: NodeControl, root: str) -> AsyncIterator[Activation]:
     """Take part, with the tasks of a node that follows and of one that is followed."""
-    reach = Reach.of(control, rules.cluster_name)
+    reach = Reach.of(control, rules.cluster_name, rules.hosted)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         activation: ReplicationActivation | QuorumActivation = (

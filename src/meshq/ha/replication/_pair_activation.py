@@ -79,7 +79,9 @@ class ReplicationActivation(ReplicationPart, Activation):
         own = standpoint(self._standing, primary=self._rules.primary)
         first = self._rules.primary and not self._stepped_back
         alone = (unasked(own, first=first) and not self._asks_votes) or (first and self._made_primary)
-        if alone and self._named <= own.epoch and not self._rules.check_for_live_server:
+        # A place that no operator has chosen is asked in any case.
+        asks = self._rules.check_for_live_server or self._standing.place
+        if alone and self._named <= own.epoch and not asks:
             if self._standing.partner or self._standing.members:
                 text = f"{self._control.name!r} serves without having asked for a node that serves for it already"
                 self._warnings.say("live_server_unknown", f"{text}: check_for_live_server=True asks")

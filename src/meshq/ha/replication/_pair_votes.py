@@ -132,7 +132,7 @@ class PairVotes:
         Checkpoint: always.
         Cancellation: noted or not.
         """
-        made, lives = list[int](), self._reach.lives
+        made, lives = list[int](), self._reach.voting(wanted.host)
         # Also before the node knows the cluster its voters are asked, because of the number.
         found = await self._pollster.who(dict.fromkeys((*lives, *self.voters.urls)))
         names = (self._control.name, wanted.node_name)
@@ -174,10 +174,11 @@ class PairVotes:
         Cancellation: nothing more is told.
         """
         term.knows_voters = 0
-        told, looked, again = 0, self._reach.lives, trio.current_time() + ASK_S
+        host = feeder.wanted.host
+        told, looked, again = 0, self._reach.voting(host), trio.current_time() + ASK_S
         while not feeder.ended:
             await trio.sleep(LOOK_S)
-            lives, now = self._reach.lives, trio.current_time()
+            lives, now = self._reach.voting(host), trio.current_time()
             if not lives or (lives == looked and now < again):
                 continue
             looked, again = lives, now + ASK_S

@@ -13,6 +13,9 @@ from meshq.client import ClientFactory
 from meshq.cluster import ClusterConnection
 from meshq.endpoint import Endpoint
 from meshq.errors import NotActiveError, SettingsError
+from meshq.ha.replication._replication_rules import HostedAt
+from meshq.ha.replication.places import KnownPlace
+from meshq.ha.votes import apart_from
 from meshq.wire import FINGERPRINT_BYTES
 
 #: Seconds for which a node that may live is asked at most, where no silence ends a link.
@@ -25,9 +28,13 @@ class Reach:
 
     control: NodeControl
     connection: ClusterConnection
+    #: The node and the host of a backup that is hosted; None: the node has a process of its own.
+    hosted: HostedAt | None = None
+    #: Remembers the place of a replica that another node hosts; None: nothing is remembered yet.
+    known: KnownPlace | None = None
 
     @classmethod
-    def of(cls, control: NodeControl, cluster_name: str | None) -> Reach:
+    def of(cls, control: NodeControl, cluster_name: str | None, hosted: HostedAt | None = None) -> Reach:
         """Return the way by the cluster connection of a name; None: by the first one.
 
         Raises:
@@ -38,7 +45,7 @@ class Reach:
             if cluster_name in (None, connection.name):
                 for error in connection.wrong_connectors(control.connectors, control.env):
                     raise error
-                return cls(control, connection)
+                return cls(control, connection, hosted)
         allowed = f"one of the broker's cluster connections: {', '.join(one.name for one in found) or 'none'}"
         raise SettingsError("cluster_name", cluster_name, allowed)
 
@@ -49,10 +56,17 @@ class Reach:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The URLs of the other nodes, in their order."""
+        """The URLs of the other nodes, in their order; a backup that is hosted asks its own node only."""
         connectors, own = self.control.connectors, self.own_url
         named = [connectors.get(name, name) for name in self.connection.settings.static_connectors]
-        return tuple(dict.fromkeys(url for url in named if not same_place(url, own)))
+        named = named if self.hosted is None else [self.hosted.node_url]
+        known = () if self.known is None else self.known.urls
+        return tuple(dict.fromkeys(url for url in (*named, *known) if not same_place(url, own)))
+
+    @property
+    def host_url(self) -> str:
+        """The URL of the host of this node; empty: the node has a process of its own."""
+        return "" if self.hosted is None else self.hosted.host_url
 
     @property
     def call_timeout(self) -> float:
@@ -94,6 +108,11 @@ class Reach:
             return ()
         found = (self._dialed(one.primary) for one in nodes)
         return tuple(sorted({url for url in found if url and not same_place(url, self.own_url)}))
+
+    def voting(self, host: str) -> tuple[str, ...]:
+        """Return the URLs of the nodes that are to vote.  ``host``: the URL of the host of the replica; empty: none."""
+        lives, hosts = self.lives, [place for place in (host, self.host_url) if place]
+        return apart_from(lives, [one for one in lives if any(same_place(one, place) for place in hosts)])
 
     def _dialed(self, place: str) -> str:
         """Return the URL of a place with the options of the node's own; empty: it is not dialed."""

@@ -28,6 +28,7 @@ from meshq.ha.replication.meeting._asking import STRANGERS, Asker
 from meshq.ha.replication.meeting._handing_on import HandingOn
 from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._standpoints import is_stranger, order_of
+from meshq.ha.replication.places import KnownPlace
 from meshq.lifecycle import LifeCycle
 from meshq.logs import Warnings
 from meshq.wire import Replicate
@@ -43,7 +44,8 @@ class ReplicationPart:
     ) -> None:
         self._rules = rules
         self._control = control
-        self._reach = reach
+        known = KnownPlace(lambda: self._standing, self._change)
+        self._reach = reach = attrs.evolve(reach, known=known)
         self._env = control.env
         self._nursery = nursery
         self._directory = NodeDirectory(control.env.disk, root)
@@ -351,6 +353,7 @@ class ReplicationPart:
             given_up=ends,
             ttl_ms=self._reach.ttl_ms,
             compares=True,
+            host=self._reach.host_url,
         )
 
     async def _is_stranger(self, url: str, end: FollowEnd) -> bool:

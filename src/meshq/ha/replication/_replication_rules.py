@@ -9,6 +9,14 @@ from meshq.ha.quorum import MajorityVote
 
 
 @attrs.frozen(kw_only=True)
+class HostedAt:
+    """Where a backup belongs that another node runs in its process: the URL of its own node, and that of its host."""
+
+    node_url: str
+    host_url: str
+
+
+@attrs.frozen(kw_only=True)
 class ReplicationRules:
     """The rules by which a node takes part in replication, from its policy."""
 
@@ -31,3 +39,5 @@ class ReplicationRules:
     check_hosts_timeout: float
     #: The settings that were given, and mean nothing with the quorum.
     ignored: tuple[str, ...]
+    #: The node and the host of a backup that is hosted; None: the node has a process of its own.
+    hosted: HostedAt | None = None

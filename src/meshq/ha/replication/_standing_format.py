@@ -30,6 +30,7 @@ class Standing:
     in milliseconds since 1970.  ``against``: the counter of the quorum that the node found then; -1: it has found none
     yet.  ``number``: the changes of who has all that was confirmed, as far as this node took part.  ``voters``: who
     votes about the next change, and ``later``: who does from now on, of which the other node may not know yet.
+    ``place``: where the replica is reached that came in sync last, if another node hosts it.
     """
 
     epoch: int = 0
@@ -48,6 +49,7 @@ class Standing:
     number: int = 0
     voters: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
+    place: str = ""
 
     @property
     def unclaimed(self) -> Standing:
@@ -73,11 +75,13 @@ def forgotten(standing: Standing, epoch: int) -> Standing:
 def encode_standing(standing: Standing) -> bytes:
     """Return the bytes of the file.
 
-    The life of a replica, which versions before this field take for damage, is left out where it is not known.
+    The life of a replica and its place, which versions before these fields take for damage, are left out where they
+    are not known.
     """
     fields = attrs.asdict(standing)
-    if not standing.replica:
-        del fields["replica"]
+    for name in ("replica", "place"):
+        if not fields[name]:
+            del fields[name]
     body = json.dumps(fields, sort_keys=True).encode()
     return b"%08x\n" % zlib.crc32(body) + body
 

@@ -4,7 +4,7 @@ As a pure package it knows the ballot box of a voter and the count of a vote; it
 """
 
 from meshq.ha.votes._ballot_box_machine import BALLOTS_MAX, Ballot, BallotBox, GivenVote
-from meshq.ha.votes._count_machine import Count, Voters, majority
+from meshq.ha.votes._count_machine import Count, Voters, apart_from, majority
 from meshq.ha.votes._election import elected
 from meshq.ha.votes._polling import Poll, Pollster
 from meshq.ha.votes._voter import Voter
@@ -19,6 +19,7 @@ __all__ = [
     "Pollster",
     "Voter",
     "Voters",
+    "apart_from",
     "elected",
     "majority",
 ]

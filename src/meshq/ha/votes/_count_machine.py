@@ -63,6 +63,17 @@ class Voters:
         return new if new and there >= majority(len(left)) else self.now
 
 
+def apart_from(serving: Sequence[str], hosts: Container[str]) -> tuple[str, ...]:
+    """Return who of the nodes that serve is to vote about a pair whose backup runs in the process of one of them.
+
+    The host is lost together with the backup.  Where the number is even, one voter less makes no vote harder to win,
+    and a primary that has lost both needs one vote less of those that are left.  A single voter stays: alone it keeps
+    the two nodes of the pair from serving both.
+    """
+    others = tuple(one for one in serving if one not in hosts)
+    return others if others and len(serving) % 2 == 0 else tuple(serving)
+
+
 class VotePolicy(Protocol):
     """The settings of a vote."""
 

@@ -12,7 +12,7 @@ import trio
 from meshq import abc
 from meshq.broker import BackupTold
 from meshq.errors import MeshqError, NotActiveError, RefusedError
-from meshq.ha.colocated import BackupRequest, Colocated, HostingPlan
+from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostingPlan
 from meshq.logs import logger
 from meshq.node._settings import BrokerSettings
 from meshq.node.hosting._hosted_backup import HostedBackup
@@ -80,15 +80,19 @@ class _NamesOfHosted(MutableMapping[str, abc.LocalAcceptor]):
 
 
 @attrs.define(eq=False)
-class _RunningBackup:
+class RunningBackup:
     """A backup that runs."""
 
     broker: HostedBroker
     requester: str
     node_id: str
+    #: With which it is begun again; None: it is not.
+    request: BackupRequest | None = None
     #: Whether it listens.
     began: bool = False
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    #: Set once it is told to stop, and once it has.
+    leaves: trio.Event = attrs.field(factory=trio.Event)
     gone: trio.Event = attrs.field(factory=trio.Event)
 
     @property
@@ -102,6 +106,7 @@ class _RunningBackup:
         _log.warning(what, self.broker.name, self.requester, about, extra={"event": "hosted_backup_failed"})
 
     def seen(self) -> HostedBackup:
+        """Return it as programs see it."""
         broker = self.broker
         return HostedBackup(
             name=broker.name,
@@ -135,7 +140,7 @@ class BackupHost:
         self._make = make
         self._emit = emit
         self._plan = HostingPlan(host_rules(settings, policy))
-        self._hosted: dict[str, _RunningBackup] = {}
+        self._hosted: dict[str, RunningBackup] = {}
         self._nursery: trio.Nursery | None = None
         # The nodes whose requests are not decided about yet.
         self._asked: set[str] = set()
@@ -154,6 +159,7 @@ class BackupHost:
             "mine": self._plan.name_for(node_id),
             "mine_ready": node_id in self._hosted and self._hosted[node_id].began,
             "mine_request": self._plan.request_of(node_id),
+            "mine_life": self._hosted[node_id].broker.ha.instance.hex() if node_id in self._hosted else "",
             "hosted": [one.row() for one in self.backups],
         }
 
@@ -219,26 +225,40 @@ class BackupHost:
         plan, name = self._plan, self._plan.name_for(node_id)
         if name:
             return name
-        request = BackupRequest.decode(packed)
-        if request.node_id != node_id:
-            raise RefusedError(f"a node asks for its own backup, and not for that of {request.node_id[:64]!r}")
+        request = self._read(node_id, packed)
         plan.places_for(request, self._cleared(clears))
-        if not plan.rules.replicates:
-            await self._look(request, plan.taken(self._cleared(clears)))
+        await self._look(request, plan.taken(self._cleared(clears)))
         cleared = self._cleared(clears)
         places = plan.places_for(request, cleared)
-        local = _NamesOfHosted(self._env.local, self._settings.name, places.name)
-        given = hosted_settings(self._settings, self._policy, request, places)
-        broker = self._make(places.name, env=attrs.evolve(self._env, local=local), **given)
+        broker = self._made(request, places)
         if cleared:
             # Its place is free once it has stopped.  If it takes over meanwhile, the next node of its pair may.
             await self._stop(self._hosted[cleared], failover=True)
+        nursery = self._going
+        plan.accept(request, places)
+        self._hosted[node_id] = one = RunningBackup(broker, request.name, node_id)
+        nursery.start_soon(self._run, one)
+        return places.name
+
+    @property
+    def _going(self) -> trio.Nursery:
+        """The nursery of the backups.  Raises: NotActiveError: the host stops."""
         if self._nursery is None:
             raise NotActiveError(f"the broker {self._settings.name!r} stops")
-        plan.accept(request, places)
-        self._hosted[node_id] = one = _RunningBackup(broker, request.name, node_id)
-        self._nursery.start_soon(self._run, one)
-        return places.name
+        return self._nursery
+
+    def _read(self, node_id: str, packed: bytes) -> BackupRequest:
+        """Read the request of a node.  Raises: RefusedError, SettingsError."""
+        request = BackupRequest.decode(packed)
+        if request.node_id != node_id:
+            raise RefusedError(f"a node asks for its own backup, and not for that of {request.node_id[:64]!r}")
+        return request
+
+    def _made(self, request: BackupRequest, places: HostedPlaces) -> HostedBroker:
+        """Make the broker that is the backup of a node, for one life.  Raises: SettingsError."""
+        local = _NamesOfHosted(self._env.local, self._settings.name, places.name)
+        given = hosted_settings(self._settings, self._policy, request, places)
+        return self._make(places.name, env=attrs.evolve(self._env, local=local), **given)
 
     def _cleared(self, clears: bool) -> str:
         """Return the node whose backup would make room; empty: none."""
@@ -253,20 +273,23 @@ class BackupHost:
         if patience.cancelled_caught:
             raise RefusedError(f"the disk of {request.data_dir!r} has not answered here in {LOOK_S:g} s")
 
-    def end(self, node_id: str) -> None:
-        """End the backup of a node; silent without one, and for one that serves."""
+    def end(self, node_id: str, word: bytes) -> None:
+        """End the backup of a node; silent without one, and for one that serves.  ``word``: what the node says."""
         one = self._hosted.get(node_id)
         if one is not None and one.idle and self._nursery is not None:
             self._nursery.start_soon(self._end, one)
 
-    async def _stop(self, one: _RunningBackup, failover: bool = False) -> None:
+    async def _stop(self, one: RunningBackup, failover: bool = False) -> None:
         """Stop a backup within the time that the host has for its own stop; after that it ends as after a crash.
 
         What goes wrong with it is logged, and stops nothing else.
         """
+        one.leaves.set()
         bound = self._settings.stop_timeout + STOP_GRACE_S
         problem: object = f"it took {bound:g} s"
-        if one.broker.state != "new":
+        if one.broker.state in ("failed", "stopped"):
+            problem = None
+        elif one.broker.state != "new":
             with trio.move_on_after(bound):
                 try:
                     await one.broker.stop(failover)
@@ -279,12 +302,21 @@ class BackupHost:
             one.scope.cancel()
         await one.gone.wait()
 
-    async def _end(self, one: _RunningBackup) -> None:
+    async def _end(self, one: RunningBackup) -> None:
         """Stop a backup of a node that has another backup elsewhere."""
         await self._stop(one, True)
 
-    async def _run(self, one: _RunningBackup) -> None:
-        """Run a backup until it ends; its failure is logged, and ends nothing else."""
+    async def _run(self, one: RunningBackup) -> None:
+        """Run a backup until it ends."""
+        try:
+            await self._live(one)
+        finally:
+            del self._hosted[one.node_id]
+            self._plan.ended(one.node_id, begun=one.began)
+            one.gone.set()
+
+    async def _live(self, one: RunningBackup) -> None:
+        """Run a backup for one life; its failure is logged, and ends nothing else."""
         name, emit, plan = one.broker.name, self._emit, self._plan
 
         class Began:
@@ -299,7 +331,3 @@ class BackupHost:
                 await one.broker.run(task_status=Began())
         except Exception as error:
             one.complain("has ended: %s", error)
-        finally:
-            del self._hosted[one.node_id]
-            plan.ended(one.node_id, begun=one.began)
-            one.gone.set()

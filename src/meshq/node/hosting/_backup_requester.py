@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import trio
 
-from meshq.abc import LocalBroker, NodeControl, NodeQuestions, Service
+from meshq.abc import LocalBroker, NodeControl, NodeQuestions, RoleBoard, Service
 from meshq.address import is_name
 from meshq.errors import MeshqError, NotActiveError
-from meshq.ha.colocated import Colocated, HostOffer, RequestTries, best_host, host_to_clear, own_backups
+from meshq.ha.colocated import (
+    Colocated,
+    HostOffer,
+    OwnBackups,
+    RequestTries,
+    best_host,
+    encode_epoch,
+    host_to_clear,
+    own_backups,
+    own_replicas,
+)
 from meshq.logs import Warnings, logger
 from meshq.node._settings import BrokerSettings
 from meshq.node.hosting._hosted_settings import backup_request
@@ -78,10 +88,14 @@ class BackupRequester(Service):
                 return
             now = trio.current_time()
             offers = await self._offers(questions)
-            mine = own_backups(offers, self._digest)
+            mine = self._own_backups(offers, broker.control.board)
+            ends = {**_ENDS, "request": encode_epoch(broker.control.board.report.epoch)} if policy.replicates else _ENDS
             for surplus in mine.surplus:
-                await self._ask(questions, surplus.node_id, "host_backup", _ENDS)
-            if mine.kept is not None or mine.surplus:
+                await self._ask(questions, surplus.node_id, "host_backup", ends)
+            if mine.kept is not None and mine.stale and not tries.over:
+                await self._send(questions, mine.kept.node_id, clears=False)
+                due = tries.tried(now)
+            elif mine.kept is not None or mine.surplus:
                 if mine.kept is not None and mine.kept.ready:
                     tries.backed()
                 due = tries.looked(now)
@@ -94,6 +108,13 @@ class BackupRequester(Service):
             await trio.sleep_until(due)
         text = f"no node runs a backup of {self._settings.name!r}: it asks no more"
         self._warnings.say("backup_not_hosted", text)
+
+    def _own_backups(self, offers: list[HostOffer], board: RoleBoard) -> OwnBackups:
+        """Find the backups of this node at other ones."""
+        if not self._policy.replicates:
+            return own_backups(offers, self._digest)
+        in_sync = next((one.instance.hex() for one in board.report.replicas if one.in_sync), "")
+        return own_replicas(offers, self._digest, in_sync)
 
     async def _has_room(self, broker: LocalBroker) -> bool:
         """Whether this node runs fewer backups than it may."""
@@ -108,20 +129,26 @@ class BackupRequester(Service):
         """Ask a node to run the backup."""
         offer = best_host(self._own, offers)
         clears = offer is None
-        offer = offer or host_to_clear(self._own, own_room, offers)
+        if not self._policy.replicates:
+            # By replication no backup makes room: its store may be the only whole one.
+            offer = offer or host_to_clear(self._own, own_room, offers)
         if offer is None:
             self._warnings.say("backup_refused", f"no node has room for the backup of {self._settings.name!r}")
             return
+        await self._send(questions, offer.node_id, clears=clears)
+
+    async def _send(self, questions: NodeQuestions, node_id: str, *, clears: bool) -> None:
+        """Send the request to a node."""
         asked = {"request": self._packed, "ends": False, "clears": clears}
-        answer = await self._ask(questions, offer.node_id, "host_backup", asked)
+        answer = await self._ask(questions, node_id, "host_backup", asked)
         if is_name(answer.get("name")):
-            about = (answer["name"], self._settings.name, offer.node_id)
+            about = (answer["name"], self._settings.name, node_id)
             _log.info("%s is the backup of %s, at the node %s", *about, extra={"event": "backup_requested"})
             return
         # What another node says stands in one line.
         why = "".join(one if one.isprintable() else " " for one in str(answer.get("why"))[:WHY_CHARACTERS_MAX])
-        text = f"the node {offer.node_id} does not run the backup of {self._settings.name!r}: {why}"
-        self._warnings.say("backup_refused", text, offer.node_id)
+        text = f"the node {node_id} does not run the backup of {self._settings.name!r}: {why}"
+        self._warnings.say("backup_refused", text, node_id)
 
     async def _offers(self, questions: NodeQuestions) -> list[HostOffer]:
         """Return the answers of all linked nodes about their backups."""

@@ -12,8 +12,9 @@ import attrs
 from meshq.abc import HAPolicy
 from meshq.cluster import ClusterConnection
 from meshq.errors import SettingsError
-from meshq.ha import ReplicationBackup, SharedStoreBackup
-from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostedStoreBackup, HostRules
+from meshq.ha import SharedStoreBackup
+from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostedReplica, HostedStoreBackup, HostRules
+from meshq.ha.replication import HostedAt
 from meshq.node._settings import BrokerSettings
 from meshq.settings import Acceptor, AddressSettings, JournalSettings, Security
 
@@ -119,16 +120,30 @@ def hosted_settings(
         "connectors": places.connectors,
         "security": settings.security,
         "services": [_cluster(settings, policy, request.url)],
-        "ha": _policy(policy.backup),
+        "ha": _policy(settings, policy, request.url),
         "node_id": bytes.fromhex(request.node_id),
     }
 
 
-def _policy(backup: SharedStoreBackup | ReplicationBackup) -> HAPolicy:
-    """Return the policy of a backup, which makes no store and starts without waiting to serve."""
+def _policy(settings: BrokerSettings, policy: Colocated, url: str) -> HAPolicy:
+    """Return the policy of a backup, which makes no store of another node and starts without waiting to serve."""
+    backup = policy.backup
     if isinstance(backup, SharedStoreBackup):
         return HostedStoreBackup.of(backup)
-    return attrs.evolve(backup, wait_for_activation=False)
+    return HostedReplica.of(backup, HostedAt(node_url=url, host_url=_own_url(settings, _cluster_of(settings, policy))))
+
+
+def _cluster_of(settings: BrokerSettings, policy: Colocated) -> ClusterConnection:
+    """Return the cluster connection of the host that its backups use."""
+    named = getattr(policy.backup, "cluster_name", None)
+    clusters = [cast(ClusterConnection, one) for one in settings.services if one.kind == "cluster_connection"]
+    return next(one for one in clusters if named in (None, one.name))
+
+
+def _own_url(settings: BrokerSettings, cluster: ClusterConnection) -> str:
+    """Return the URL by which other nodes reach the host."""
+    host = next(iter(settings.dialed()), "") if cluster.settings.connector is None else ""
+    return host or settings.connectors.get(cluster.settings.connector or "", "")
 
 
 def _address_settings(given: Mapping[str, Any]) -> dict[str, AddressSettings]:
@@ -142,12 +157,9 @@ def _address_settings(given: Mapping[str, Any]) -> dict[str, AddressSettings]:
 
 def _cluster(settings: BrokerSettings, policy: Colocated, url: str) -> ClusterConnection:
     """Return the cluster connection of a backup: the host's, to its node first, and to the nodes of the host."""
-    named = getattr(policy.backup, "cluster_name", None)
-    clusters = [cast(ClusterConnection, one) for one in settings.services if one.kind == "cluster_connection"]
-    found = next(one for one in clusters if named in (None, one.name))
+    found = _cluster_of(settings, policy)
     others: Sequence[str] = [settings.connectors.get(one, one) for one in found.settings.static_connectors]
-    host = next(iter(settings.dialed()), "") if found.settings.connector is None else ""
-    host = host or settings.connectors.get(found.settings.connector or "", "")
+    host = _own_url(settings, found)
     static = [one for one in dict.fromkeys((url, host, *others)) if one and not one.endswith(":0")]
     about = {one.name: getattr(found.settings, one.name) for one in attrs.fields(type(found.settings)) if one.init}
     about |= {"static_connectors": static, "discovery": None, **found.login.keywords()}

@@ -133,7 +133,7 @@ class BrokerRun:
         if self.hosting is None:
             NoOffice().host_backup(node_id, request, told, ends=ends, clears=clears)
         elif ends:
-            self.hosting.end(node_id)
+            self.hosting.end(node_id, request)
             told("", "")
         else:
             self.hosting.begin(node_id, request, told, clears=clears)
@@ -197,8 +197,10 @@ class BrokerRun:
             return
         # A broker without such backups does not load what they need.
         from meshq.node.hosting._backup_host import BackupHost
+        from meshq.node.hosting._remembering_host import RememberingHost
 
-        self.hosting = host = BackupHost(self._settings, policy, env, self._make_broker, self._event_bus.emit)
+        kind = RememberingHost if policy.replicates else BackupHost
+        self.hosting = host = kind(self._settings, policy, env, self._make_broker, self._event_bus.emit)
         async with host.serving():
             yield
 
@@ -331,7 +333,7 @@ class BrokerRun:
         settings, listeners = self._settings, KeptListeners(env.network)
         env = attrs.evolve(env, network=listeners)
         credentials = await credentials_of(settings, env)
-        control = waiting_control(settings, env, self._urls, self.board)
+        control = waiting_control(settings, env, self._urls, self.board, self.instance)
         self.board.watch(self._note_role)
         self.board.notify = self._event_bus.emit
         # Until the policy has let the broker join, a stop cancels the policy.

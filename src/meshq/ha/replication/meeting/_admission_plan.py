@@ -41,3 +41,8 @@ class Admission:
             )
             return "node_id", text
         return None
+
+
+def is_again(wanted: Replicate, before: Replicate) -> bool:
+    """Whether a node that wants to follow says the place and the name of the one that follows."""
+    return bool(wanted.place) and (wanted.place, wanted.node_name) == (before.place, before.node_name)

@@ -1,0 +1,86 @@
+"""A replica that another node hosts: its primary remembers where it is, and who votes about the two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from meshq import Message, ReplicationBackup, ReplicationPrimary
+from meshq.ha.colocated import HostedReplica
+from meshq.ha.replication import HostedAt
+from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing
+from meshq.ha.votes import apart_from
+from tests.ha.replicated import Machines, machines, url_of
+
+ALONE: dict[str, Any] = {"cluster": {"static_connectors": []}}
+
+
+def hosted(**settings: Any) -> HostedReplica:
+    """The policy of a backup of a, in the process of c."""
+    return HostedReplica.of(ReplicationBackup(**settings), HostedAt(node_url=url_of("a"), host_url=url_of("c")))
+
+
+async def hosted_pair(ground: Machines, nursery: trio.Nursery, **backup: Any) -> tuple[Any, Any]:
+    """A primary that knows no other node, and its replica, which is hosted."""
+    first = await ground.start(nursery, ground.broker("a", ReplicationPrimary(), **ALONE))
+    second = await ground.start(nursery, ground.broker("b", hosted(**backup)))
+    await first.ha.wait_for(in_sync=True, timeout=60)
+    return first, second
+
+
+async def test_a_primary_that_returns_finds_the_hosted_replica_that_has_taken_over() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await hosted_pair(ground, nursery, allow_failback=True)
+        await ground.crash(first)
+        await second.ha.wait_for(role="primary", phase="active", timeout=60)
+        async with ground.client_of("b") as client:
+            await client.send("q", Message(b"later", durable=True))
+        waits = ReplicationPrimary(wait_for_activation=False)
+        again = await ground.start(nursery, ground.broker("a", waits, **ALONE))
+        await again.ha.wait_for(role="primary", phase="active", timeout=60)
+        await again.ha.wait_for(in_sync=True, timeout=60)
+        assert again.ha.epoch == 3
+        async with ground.client_of("a") as client:
+            assert (await client.queue("q")).ready == 1
+        # It comes back after its own turn as well, with the same place.
+        await ground.crash(again)
+        await second.ha.wait_for(role="primary", epoch=4, phase="active", timeout=60)
+        await ground.start(nursery, ground.broker("a", waits, **ALONE))
+        await second.ha.wait_for(role="backup", timeout=60)
+
+
+async def test_a_replica_whose_place_the_disk_does_not_take_is_left_out() -> None:
+    async with machines() as (ground, nursery):
+        first = await ground.start(nursery, ground.broker("a", ReplicationPrimary(), **ALONE))
+        ground.disks["a"].faults.inject("replace", path="standing", times=1)
+        events = first.events()
+        await ground.start(nursery, ground.broker("b", hosted()))
+        reasons = []
+        with trio.fail_after(60):
+            async for event in events:
+                if event.kind == "in_sync_changed":
+                    break
+                if event.kind == "replica_dropped":
+                    reasons.append(event.reason)
+        assert reasons == ["disk"]
+
+
+def test_a_voter_that_hosts_the_replica_votes_only_where_their_number_stays_odd() -> None:
+    assert apart_from(["b"], ["b"]) == ("b",)
+    assert apart_from(["b", "c"], ["b"]) == ("c",)
+    assert apart_from(["b", "c", "d"], ["b"]) == ("b", "c", "d")
+    assert apart_from(["b", "c"], []) == ("b", "c")
+    assert apart_from(["b", "c"], ["b", "c"]) == ("b", "c")
+    assert apart_from([], ["b"]) == ()
+
+
+@pytest.mark.parametrize("place", ["", "tcp://x:1"])
+def test_the_place_of_a_replica_is_in_the_memory_of_its_primary_if_there_is_one(place: str) -> None:
+    standing = Standing(epoch=3, place=place)
+    data = encode_standing(standing)
+    assert decode_standing(data, "f") == standing
+    assert (b'"place"' in data) is bool(place)
+    assert standing.unclaimed.place == place == attrs.evolve(standing, epoch=4).place
