@@ -292,6 +292,46 @@ def _balancers() -> tuple[Row, ...]:
     )
 
 
+def _networks() -> tuple[Row, ...]:
+    """What a hop costs between brokers of a network, beside one broker in the same run, and what demand costs."""
+    hops = [
+        Row(
+            key=f"P17-hops-{number}",
+            lines=(
+                *_rate(f"durable, synced, 100 B, forwarded over {title}"),
+                Line(
+                    metric="to_one_broker",
+                    title=f"forwarded over {title}, beside one broker in the same run",
+                    unit="x P1",
+                    # Messages times hops are promised to be 0.4 of one broker: all of a chain share one machine.
+                    targets=(Target(at_least=round(0.4 / number, 3)),),
+                ),
+                Line(metric="cpu_per_hop_us", title=f"forwarded over {title}: CPU of brokers a hop", unit="µs"),
+            ),
+            workloads={"ours": Workload(kind="hops", nodes=number + 1, frame=FLOOR_FRAME)},
+            nominal={"ours": 60_000},
+        )
+        for number, title in ((1, "one hop"), (3, "three hops"))
+    ]
+    return (
+        *hops,
+        Row(
+            key="P17-demand",
+            lines=(
+                Line(
+                    metric="exchange_s",
+                    title="10,000 subscriptions are told to a broker that links",
+                    unit="s",
+                    targets=(Target(at_most=1.0),),
+                ),
+                Line(metric="again_s", title="10,000 subscriptions are told once more, to a new link", unit="s"),
+                Line(metric="again_cpu_s", title="10,000 subscriptions: CPU of both brokers", unit="s"),
+            ),
+            workloads={"ours": Workload(kind="demand", queues=10_000)},
+        ),
+    )
+
+
 def _features() -> tuple[Row, ...]:
     """What a stream costs that uses what most streams don't, beside the floor and the anchor of one that doesn't."""
     base = Workload(frame=FLOOR_FRAME)
@@ -367,6 +407,7 @@ ROWS: tuple[Row, ...] = (
     *_features(),
     *_clusters(),
     *_balancers(),
+    *_networks(),
 )
 
 

@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from benchmarks import balancers, clusters
+from benchmarks import balancers, clusters, networks
 from benchmarks.bystanders import Bystanders
 from benchmarks.processes import START_SECONDS, BenchmarkError, Process, process_facts, python, scratch, used_between
 from benchmarks.workload import Workload
@@ -236,6 +237,8 @@ CLUSTER_KINDS = {
     "idle-cluster": clusters.idle,
     "redirects": balancers.redirects,
     "storm": balancers.storm,
+    "hops": partial(networks.hops, stream),
+    "demand": networks.demand,
 }
 
 

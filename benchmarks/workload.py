@@ -21,7 +21,7 @@ class Workload:
 
     #: What a role does with it: "stream", "one" (each send awaited), "forward" (through two brokers), "inprocess-…",
     #: "backlog", "idle"; and of a cluster: "redistribute", "drain", "join", "idle-cluster"; and of a balancer:
-    #: "redirects", "storm".
+    #: "redirects", "storm"; and of a network of brokers: "hops", "demand".
     kind: str = "stream"
     count: int = 1
     size: int = 100
@@ -47,7 +47,7 @@ class Workload:
     #: Seconds that an idle broker is watched.
     seconds: float = 0.0
     queues: int = 0
-    #: Of a cluster that a node joins, with it, or that idles.
+    #: Of a cluster that a node joins, with it, or that idles; or of a chain of brokers in a network.
     nodes: int = 2
     #: Where to reach the broker; set by the runner once it listens.
     url: str = ""

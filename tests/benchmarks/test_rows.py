@@ -22,6 +22,7 @@ def test_every_row_of_the_plan_is_there() -> None:
         "P14",
         "P15",
         "P16",
+        "P17",
     ]
 
 
