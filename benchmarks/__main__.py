@@ -14,7 +14,8 @@ import attrs
 
 from benchmarks import against, report, results
 from benchmarks.processes import BenchmarkError
-from benchmarks.rows import SYSTEMS, Row, chosen
+from benchmarks.row import Row
+from benchmarks.rows import SYSTEMS, chosen
 from benchmarks.runner import measure, measure_undisturbed
 
 SECONDS = 2.0

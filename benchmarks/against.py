@@ -19,7 +19,7 @@ import attrs
 
 from benchmarks import results
 from benchmarks.processes import ROOT, BenchmarkError, scratch
-from benchmarks.rows import Row
+from benchmarks.row import Row
 from benchmarks.runner import Figures, measure_undisturbed
 from benchmarks.workload import Workload
 

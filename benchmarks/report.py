@@ -10,7 +10,8 @@ from benchmarks import against
 from benchmarks.bystanders import FOREIGN_PERCENT_MAX
 from benchmarks.processes import ROOT
 from benchmarks.results import DIRECTORY, KIND, is_benchmark, load, verdict
-from benchmarks.rows import Line, Row, Target, chosen
+from benchmarks.row import Line, Row, Target
+from benchmarks.rows import chosen
 
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN = "<!-- figures: made by `python -m benchmarks --docs` -->"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import ROOT
-from benchmarks.rows import Row, Target
+from benchmarks.row import Row, Target
 
 KIND = "benchmark"
 FORMAT = 1

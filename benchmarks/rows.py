@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from benchmarks.row import Line, Nominal, Row, Target
 from benchmarks.workload import Workload
 
 #: Floor frames and Redis pipelines of the pipelined rows; more per pipeline gains Redis nothing.
 FLOOR_FRAME = 100
 REDIS_PIPELINE = 1_000
 SYSTEMS = ("ours", "floor", "redis")
-Nominal = Mapping[str, float]
 FLOOR_TO_REDIS = 4.0
 #: A p99.9 needs more messages than two seconds of them.
 LATENCY_STRETCH = 3.0
@@ -21,66 +20,6 @@ LATENCY_STRETCH = 3.0
 IDLE_SECONDS = 20.0
 #: Losses of a node in one measurement of a failover.
 TRIALS = 20
-#: What must fit a whole number of times into a count: 4 tasks of 100, 1,000 per pipeline.
-COUNT_STEP = 2_000
-
-
-@attrs.frozen(kw_only=True)
-class Target:
-    """A promise about one figure: at least or at most ``factor`` times another system's, or an absolute bound."""
-
-    #: "floor", "redis", or "" for an absolute bound.
-    against: str = ""
-    at_least: float | None = None
-    at_most: float | None = None
-
-    def met(self, value: float) -> bool:
-        """``value`` is the ratio, or for an absolute bound the figure."""
-        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
-
-    def __str__(self) -> str:
-        sign, bound = ("≥", self.at_least) if self.at_least is not None else ("≤", self.at_most)
-        against = {"floor": " x floor", "redis": " x Redis", "": ""}[self.against]
-        return f"{sign} {bound:g}{against}"
-
-
-@attrs.frozen(kw_only=True)
-class Line:
-    """One figure of a row."""
-
-    metric: str
-    title: str
-    unit: str
-    targets: tuple[Target, ...] = ()
-
-
-@attrs.frozen(kw_only=True)
-class Row:
-    """One measurement, which may give several figures."""
-
-    key: str
-    lines: tuple[Line, ...]
-    workloads: Mapping[str, Workload]
-    #: Messages a second to expect, by system: they make a run as long as was asked for.
-    nominal: Nominal = attrs.field(factory=dict)
-    #: How much longer than others this row runs.
-    stretch: float = 1.0
-    #: What the floor must reach of Redis here; below it the floor is no yardstick and is mended first.
-    floor_to_redis: float | None = None
-
-    @property
-    def family(self) -> str:
-        """The row of the plan that this one belongs to: ``P1`` for ``P1-properties``."""
-        return self.key.partition("-")[0]
-
-    def workload(self, system: str, seconds: float, messages: int | None) -> Workload:
-        """What ``system`` is to run."""
-        plain = self.workloads[system]
-        if system not in self.nominal:
-            return attrs.evolve(plain, count=messages or plain.count)
-        count = messages or int(seconds * self.stretch * self.nominal[system])
-        step = COUNT_STEP if plain.frame > 1 else plain.tasks
-        return attrs.evolve(plain, count=max(step, count // step * step))
 
 
 def _rate(title: str, *targets: Target) -> tuple[Line, ...]:
@@ -370,6 +309,46 @@ def _replicated() -> tuple[Row, ...]:
     )
 
 
+def _networks() -> tuple[Row, ...]:
+    """What a hop costs between brokers of a network, beside one broker in the same run, and what demand costs."""
+    hops = [
+        Row(
+            key=f"P17-hops-{number}",
+            lines=(
+                *_rate(f"durable, synced, 100 B, forwarded over {title}"),
+                Line(
+                    metric="to_one_broker",
+                    title=f"forwarded over {title}, beside one broker in the same run",
+                    unit="x P1",
+                    # Messages times hops are promised to be 0.4 of one broker: all of a chain share one machine.
+                    targets=(Target(at_least=round(0.4 / number, 3)),),
+                ),
+                Line(metric="cpu_per_hop_us", title=f"forwarded over {title}: CPU of brokers a hop", unit="µs"),
+            ),
+            workloads={"ours": Workload(kind="hops", nodes=number + 1, frame=FLOOR_FRAME)},
+            nominal={"ours": 60_000},
+        )
+        for number, title in ((1, "one hop"), (3, "three hops"))
+    ]
+    return (
+        *hops,
+        Row(
+            key="P17-demand",
+            lines=(
+                Line(
+                    metric="exchange_s",
+                    title="10,000 subscriptions are told to a broker that links",
+                    unit="s",
+                    targets=(Target(at_most=1.0),),
+                ),
+                Line(metric="again_s", title="10,000 subscriptions are told once more, to a new link", unit="s"),
+                Line(metric="again_cpu_s", title="10,000 subscriptions: CPU of both brokers", unit="s"),
+            ),
+            workloads={"ours": Workload(kind="demand", queues=10_000)},
+        ),
+    )
+
+
 def _features() -> tuple[Row, ...]:
     """What a stream costs that uses what most streams don't, beside the floor and the anchor of one that doesn't."""
     base = Workload(frame=FLOOR_FRAME)
@@ -447,6 +426,7 @@ ROWS: tuple[Row, ...] = (
     *_balancers(),
     *_failovers(),
     *_replicated(),
+    *_networks(),
 )
 
 

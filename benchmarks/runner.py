@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from benchmarks import balancers, clusters, pairs
+from benchmarks import balancers, clusters, networks, pairs
 from benchmarks.bystanders import FOREIGN_PERCENT_MAX, Bystanders
 from benchmarks.processes import START_SECONDS, BenchmarkError, Process, process_facts, python, scratch, used_between
 from benchmarks.workload import Workload
@@ -238,6 +239,8 @@ CLUSTER_KINDS = {
     "failover": pairs.failover,
     "replicated": lambda workload: pairs.replicated(workload, stream),
     "catch-up": pairs.catch_up,
+    "hops": partial(networks.hops, stream),
+    "demand": networks.demand,
 }
 
 

@@ -21,7 +21,8 @@ class Workload:
 
     #: What a role does with it: "stream", "one" (each send awaited), "forward" (through two brokers), "inprocess-…",
     #: "backlog", "idle"; and of a cluster: "redistribute", "drain", "join", "idle-cluster"; and of a balancer:
-    #: "redirects", "storm"; and of a pair: "failover", "replicated", "catch-up".
+    #: "redirects", "storm"; and of a pair: "failover", "replicated", "catch-up"; and of a network of brokers: "hops",
+    #: "demand".
     kind: str = "stream"
     count: int = 1
     size: int = 100
@@ -47,7 +48,7 @@ class Workload:
     #: Seconds that an idle broker is watched.
     seconds: float = 0.0
     queues: int = 0
-    #: Of a cluster that a node joins, with it, or that idles.
+    #: Of a cluster that a node joins, with it, or that idles; or of a chain of brokers in a network.
     nodes: int = 2
     #: How the nodes of a pair come to serve: "shared_store", "replication"; with settings that notice a loss soon; how
     #: often one is lost, and whether it stands still and closes no connection.

@@ -13,7 +13,8 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import against, report, results
 from benchmarks.processes import ROOT, BenchmarkError, Process
-from benchmarks.rows import Row, chosen
+from benchmarks.row import Row
+from benchmarks.rows import chosen
 from benchmarks.runner import measure
 from benchmarks.workload import Workload
 
