@@ -199,7 +199,7 @@ def catch_up(workload: Workload) -> Figures:
         for member in (second, first):
             member.stop()
     return {
-        "rate": copied["records"] / copied["seconds"],
+        "rate": workload.count / copied["seconds"],
         "copy_s": copied["seconds"],
         "messages": workload.count,
         "alone_p50_us": alone["p50_us"],

@@ -298,7 +298,7 @@ def _replicated() -> tuple[Row, ...]:
         Row(
             key="P10-catch-up",
             lines=(
-                *_rate("a replica copies half a million records of 100 B, while 1,000/s are sent"),
+                *_rate("a replica copies half a million messages of 100 B, while 1,000/s are sent"),
                 Line(metric="alone_p50_us", title="latency at 1,000/s, durable, without a replica, p50", unit="µs"),
                 Line(metric="alone_p99_us", title="latency at 1,000/s, durable, without a replica, p99", unit="µs"),
                 Line(metric="p50_us", title="latency at 1,000/s, durable, while a replica copies, p50", unit="µs"),

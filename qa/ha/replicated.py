@@ -114,7 +114,8 @@ class ReplicaMember:
         if self.machine.state == "dead":
             self.machine.start()
         if self.down and (stage.any_order or self.name == stage.served_last or stage.other(self).there):
-            self.down = False
+            # That of the life before says nothing of this one.
+            self.down, self.broker = False, None
             self.machine.spawn(self._live)
 
     def _policy(self) -> HAPolicy:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from meshq import Broker, MeshqError
+from meshq.testing import SimNode
+from meshq.testing._threads import SimThreads
 
 if TYPE_CHECKING:
     from qa.ha.replicated import ReplicaMember, ReplicatedStage
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 #: Silence after which a link is given up, and the time of a slow replica.
 TTL_S: Final = 3.0
 SLOW_S: Final = 1.5
+#: The longest time for which a call of a disk that hangs takes, each way.
+HANG_S: Final = 6.0
 #: The faults, by the weights with which they are drawn.
 FAULTS: Final = {
     "kill": 5,
@@ -26,6 +30,7 @@ FAULTS: Final = {
     "fail_over": 3,
     "stop": 2,
     "disk": 4,
+    "hang": 2,
     "full": 1,
     "cut": 2,
     "clock": 2,
@@ -104,6 +109,8 @@ async def carry_out_fault(stage: ReplicatedStage, member: ReplicaMember, kind: s
             replica.machine.resume()
     elif kind == "disk":
         machine.disk.faults.inject(rng.choice(DISK_CALLS), times=rng.randint(1, DISK_ERRORS_MAX))
+    elif kind == "hang":
+        await _hang(stage, machine)
     elif kind == "full":
         machine.disk.capacity_bytes = 0
         await trio.sleep(rng.uniform(0.5, 2.0))
@@ -118,6 +125,18 @@ async def carry_out_fault(stage: ReplicatedStage, member: ReplicaMember, kind: s
     elif broker is not None and member.active:
         machine.spawn(_operate, stage, broker, kind, rng.random() < 0.3)
         await trio.sleep(rng.uniform(0.0, 2.0))
+
+
+async def _hang(stage: ReplicatedStage, machine: SimNode) -> None:
+    """Let each call that the disk gets for a while take long, or not, and wait until most of them are over."""
+    threads, rng = machine.env.threads, stage.rng
+    assert isinstance(threads, SimThreads)
+    before, threads.wait_s_max = threads.wait_s_max, HANG_S
+    try:
+        await trio.sleep(rng.uniform(0.1, HANG_S / 2))
+    finally:
+        threads.wait_s_max = before
+    await trio.sleep(rng.uniform(0.0, HANG_S))
 
 
 async def _operate(stage: ReplicatedStage, broker: Broker, kind: str, force: bool) -> None:

@@ -33,7 +33,7 @@ CUT_S: Final = 2.0
 FORMED_S: Final = 4.0
 #: The faults: those of a pair that matter here, and those of a cluster.
 VOTED_FAULTS: Final[Mapping[str, int]] = {
-    **{kind: FAULTS[kind] for kind in ("kill", "power", "stall", "fail_over", "disk")},
+    **{kind: FAULTS[kind] for kind in ("kill", "power", "stall", "fail_over", "disk", "hang")},
     "partition": 8,
     "isolation": 5,
     "cut_off": 5,

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from meshq.abc import Disk, File
 
 
-def _no_word() -> None:
-    return
-
-
-def replace_file(disk: Disk, directory: str, name: str, data: bytes, *, renames: Callable[[], None] = _no_word) -> None:
+def replace_file(
+    disk: Disk, directory: str, name: str, data: bytes, *, renames: Callable[[], None] | None = None
+) -> None:
     """Put these bytes in place of a file of a directory; durable on return.
 
     ``renames``: called once the next call may change the file; an error before that leaves the old bytes for sure.
@@ -26,7 +24,8 @@ def replace_file(disk: Disk, directory: str, name: str, data: bytes, *, renames:
         file.sync()
     finally:
         file.close()
-    renames()
+    if renames is not None:
+        renames()
     disk.replace(f"{path}.tmp", path)
     disk.sync_directory(directory)
 

@@ -150,7 +150,7 @@ class Voter(ReplicaHost[Replicate, Log, Logged]):
         return file.read()
 
     def close(self) -> None:
-        """Leave the votes to another life; all tasks of this one are over.  Twice is silent."""
+        """Unlock the file of the votes, once all tasks of the voter are over.  Twice is silent."""
         if self._file is not None:
             self._file.close()
 

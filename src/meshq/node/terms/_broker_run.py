@@ -56,7 +56,6 @@ class BrokerRun:
         self._role = self.board.report.role
         self._activation: abc.Activation | None = None
         self._env: abc.Env | None = None
-        self._voter: Voter | None = None
         self._stop = trio.Event()
         self.turn: Turn | None = None
         #: The state of the broker.
@@ -211,9 +210,10 @@ class BrokerRun:
         A node that has stepped back is a voter of others until they know those that serve now.
         """
         failure: Exception | None = None
+        voter: Voter | None = None
         try:
             async with trio.open_nursery() as nursery:
-                self._vote(env, nursery)
+                voter = self._vote(env, nursery)
                 try:
                     yield
                 except (MeshqError, OSError) as error:
@@ -223,22 +223,19 @@ class BrokerRun:
                     self.board.voter = None
                     nursery.cancel_scope.cancel()
         finally:
-            self._vote_no_more()
+            if voter is not None:
+                voter.close()
         if failure is not None:
             raise failure
 
-    def _vote(self, env: abc.Env, nursery: trio.Nursery) -> None:
-        """Let the node vote about other nodes of its cluster from now on."""
-        if any(one.kind == "cluster_connection" for one in self._settings.services):
-            from meshq.ha.votes import Voter
+    def _vote(self, env: abc.Env, nursery: trio.Nursery) -> Voter | None:
+        """Let the node vote about other nodes of its cluster from now on; return its voter, to be closed at the end."""
+        if not any(one.kind == "cluster_connection" for one in self._settings.services):
+            return None
+        from meshq.ha.votes import Voter
 
-            self.board.voter = self._voter = Voter(self.name, self._settings.data_dir, env, nursery)
-
-    def _vote_no_more(self) -> None:
-        """Leave the votes of the node to its next life, or to another node of its name; its tasks are over."""
-        voter, self._voter, self.board.voter = self._voter, None, None
-        if voter is not None:
-            voter.close()
+        self.board.voter = voter = Voter(self.name, self._settings.data_dir, env, nursery)
+        return voter
 
     def _change_state(self, change: str, error: BaseException | None = None) -> None:
         state = self.life.on(change)
@@ -257,6 +254,7 @@ class BrokerRun:
     async def _serve(self, settings: BrokerSettings, env: abc.Env, turn: Turn, report: StartReport) -> None:
         """Open the store, be active until the turn is over, and close the store."""
         node: Node | None = None
+        voter: Voter | None = None
         try:
             journal = journal_of(settings, env, turn.sink)
             term = NodeTerm(turn.guard, self.board, self, self._settings.data_dir)
@@ -267,7 +265,7 @@ class BrokerRun:
             async with trio.open_nursery() as nursery:
                 if settings.takeover is None:
                     if self._settings.policy is None:
-                        self._vote(env, nursery)
+                        voter = self._vote(env, nursery)
                     await node.start(nursery)
                     await self._serve_clients(node, turn, report)
                 else:
@@ -279,8 +277,9 @@ class BrokerRun:
             raise
         finally:
             self.node = self.handing_over = None
-            if self._settings.policy is None:
-                self._vote_no_more()
+            if voter is not None:
+                self.board.voter = None
+                voter.close()
             if node is not None:
                 self._withdraw(node.inproc)
                 with trio.CancelScope(shield=True):
