@@ -150,7 +150,7 @@ class NetworkConnector(Service):
             self._changed.tell()
 
     async def _look_at_kept(self) -> None:
-        """Notice from time to time what is kept for the links."""
+        """Look every few seconds how many messages the links keep."""
         while True:
             for link in self._links:
                 link.look_at_kept()

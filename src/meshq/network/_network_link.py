@@ -182,7 +182,7 @@ class NetworkLink:
         return kept, max(0, self._broker.control.env.wall.now_ms() - since_ms) / 1_000
 
     def look_at_kept(self) -> None:
-        """Notice what is kept: so it is known later when that came, whatever its senders say."""
+        """Count the kept messages, so that their time of arrival is known later."""
         self._kept()
 
     async def run(self) -> None:

@@ -88,7 +88,7 @@ class Arrivals:
     __slots__ = ("_looks",)
 
     def __init__(self, since_ms: int) -> None:
-        """``since_ms``: the queue was not there before; 0: nobody knows."""
+        """``since_ms``: a time at which the queue did not exist yet, in milliseconds; 0: unknown."""
         # The highest number at each look, the first time that it was that, and the last time.
         self._looks: list[tuple[int, int, int]] = [(0, since_ms, since_ms)]
 
