@@ -144,8 +144,8 @@ class BridgeStatistics:
     #: The last error since the broker started; None: no error.
     last_error: str | None
     #: Of a link of a network connector: messages of topics that wait here for the other broker, in queues that stay
-    #: while the link is down; and how many seconds ago the oldest of them was sent, by its sender's clock, None
-    #: without any.
+    #: while the link is down; and how many seconds ago the oldest of them came, None without any: when it
+    #: was sent, within ten seconds of what the clock here says; its sender's clock alone for what came before a start.
     kept: int = 0
     kept_for: float | None = None
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from meshq.broker.catalog._demand_updates import KeptQueues
+from meshq.broker.catalog._network_demand_plan import LOOKS_MAX, Arrivals
 from meshq.broker.management import _network_demand
 from meshq.network._kept_plan import KeptNames
 
@@ -60,3 +61,53 @@ def test_a_page_of_kept_queues_costs_no_more_the_more_there_are(monkeypatch: pyt
         more = bool(page["more"])
     assert found == names[::2] and len(costs) > 20
     assert max(costs) < 5 * len(found) / len(costs) + 5
+
+
+def test_a_message_came_between_the_looks_around_it_whatever_its_sender_says() -> None:
+    made = Arrivals(1_000)
+    made.look(0, 2_000)
+    made.look(5, 3_000)
+    made.look(5, 9_000)
+    made.look(6, 9_500)
+    assert [made.came(3, sent) for sent in (0, 2_500, 1 << 60)] == [2_000, 2_500, 3_000]
+    assert [made.came(6, sent) for sent in (0, 9_100, 1 << 60)] == [9_000, 9_100, 9_500]
+
+
+def test_of_what_was_there_at_a_start_the_sender_is_believed_up_to_the_first_look() -> None:
+    made = Arrivals(0)
+    made.look(5, 3_000)
+    assert [made.came(1, sent) for sent in (1, 2_000, 1 << 60)] == [1, 2_000, 3_000]
+
+
+def test_no_more_looks_are_remembered_than_need_be_and_what_they_say_stays_true() -> None:
+    made = Arrivals(0)
+    for number in range(1, 10_000):
+        made.look(number, number * 10)
+    assert len(made._looks) <= LOOKS_MAX
+    assert made.came(1, 0) == 0 and made.came(1, 1 << 60) >= 10
+    for number in (5_000, 9_998):
+        assert made.came(number, 0) <= number * 10 <= made.came(number, 1 << 60)
+    assert made.came(9_999, 0) == 99_980
+
+
+def test_the_age_of_what_is_kept_is_not_that_of_a_clock_that_is_wrong_by_a_year() -> None:
+    names = KeptNames("hub", "b:1", ID)
+    head = SimpleNamespace(head=None)
+    queue = SimpleNamespace(
+        name=f"t::{names.name('t', '', 0)}",
+        last=0,
+        oldest=1,
+        counts=SimpleNamespace(ready=0, unacked=0, delayed=0),
+        lists=SimpleNamespace(all=[head]),
+    )
+    router = cast("Any", SimpleNamespace(demand=SimpleNamespace(kept=KeptQueues())))
+    now_ms, year_ms = 1_000_000_000_000, 366 * 86_400_000
+    told = _network_demand.kept_messages(router, ID, names.beginning, now_ms)
+    router.demand.kept.add(queue)
+    assert told == (0, None)
+    # It came after a look at which its queue was not there, from a sender whose clock is a year behind.
+    queue.last, queue.counts.ready = 1, 1
+    head.head = SimpleNamespace(run=SimpleNamespace(stamp=now_ms - year_ms))
+    told = _network_demand.kept_messages(router, ID, names.beginning, now_ms + 10_000)
+    assert told == (1, now_ms)
+    assert _network_demand.kept_messages(router, ID, names.beginning, now_ms + 70_000) == told

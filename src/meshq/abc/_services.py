@@ -78,7 +78,7 @@ class Demand(ABC):
     @abstractmethod
     def kept(self, beginning: str) -> tuple[int, int | None]:
         """Return how many messages of topics wait here for another broker of the network, and when the oldest of them
-        was sent, by its sender's clock, in milliseconds since 1970; None without any.
+        came, in milliseconds since 1970; None without any.  Who asks more often is told more exactly.
         ``beginning``: how the names of their subscriptions begin.
         """
 

@@ -299,7 +299,7 @@ class Direction:
             self._look.wake()
 
     async def _earlier(self, names: KeptNames, queues: Sequence[str]) -> list[KeptQueue]:
-        """Return the queues that an earlier version has named for this place, and tell of those of no place."""
+        """Return the kept queues whose names an earlier version has made, and warn of kept queues without a link."""
         advice = "give it back the URL that it had, or move the messages away and delete the queue"
         found: list[KeptQueue] = []
         for at in range(0, len(queues), NAMES_AT_A_TIME):

@@ -27,6 +27,8 @@ from meshq.statistics import BridgeStatistics
 
 #: Characters of a name that stand in the logs of the other broker: what a client takes as its label.
 _LABEL_CHARACTERS_MAX: Final = 200
+#: Between two looks at what is kept for the links.
+KEPT_LOOK_S: Final = 10.0
 
 
 class NetworkConnector(Service):
@@ -137,6 +139,7 @@ class NetworkConnector(Service):
             async with trio.open_nursery() as nursery:
                 for link in self._links:
                     nursery.start_soon(link.run)
+                nursery.start_soon(self._look_at_kept)
                 task_status.started()
                 if agent.heard_at is not None:
                     await self._discover(agent, agent.heard_at, nursery)
@@ -145,6 +148,13 @@ class NetworkConnector(Service):
             broker.demand.note_connector(self.name, None)
             self._broker = None
             self._changed.tell()
+
+    async def _look_at_kept(self) -> None:
+        """Look every few seconds how many messages the links keep."""
+        while True:
+            for link in self._links:
+                link.look_at_kept()
+            await trio.sleep(KEPT_LOOK_S)
 
     async def _discover(self, agent: Agent, heard_at: DiscoverySettings, nursery: trio.Nursery) -> None:
         """Keep a link to each broker that announces itself, except to this broker."""

@@ -181,6 +181,10 @@ class NetworkLink:
             return kept, None
         return kept, max(0, self._broker.control.env.wall.now_ms() - since_ms) / 1_000
 
+    def look_at_kept(self) -> None:
+        """Count the kept messages, so that their time of arrival is known later."""
+        self._kept()
+
     async def run(self) -> None:
         """Keep the link.
 

@@ -62,7 +62,8 @@ class LocalDemand(abc.Demand):
 
     def kept(self, beginning: str) -> tuple[int, int | None]:
         """Return how many messages wait here for another broker of the network, and when the oldest of them came."""
-        return kept_messages(self._core.router, self._core.identity.node_id.hex(), beginning)
+        core = self._core
+        return kept_messages(core.router, core.identity.node_id.hex(), beginning, core.settings.now_ms())
 
 
 class LocalNotifications(abc.NotificationSink):

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from meshq import limits
 from meshq.address import tells_events
 from meshq.broker.catalog._distribution_plan import filters_of
+from meshq.broker.catalog._network_demand_plan import Arrivals
 from meshq.broker.log._hop_log import HopLog
 from meshq.broker.queue._queue_machine import Queue
 
@@ -50,20 +51,25 @@ class IncomingConnector(NamedTuple):
 class KeptQueues:
     """The queues that keep messages for other brokers of the network, in the order of the characters of their names."""
 
-    __slots__ = ("_names", "_queues")
+    __slots__ = ("_names", "_queues", "arrivals", "looked_ms")
 
     def __init__(self) -> None:
         self._names: list[str] = []
         self._queues: dict[str, Queue] = {}
+        #: By the name of a queue: when its messages came.
+        self.arrivals: dict[str, Arrivals] = {}
+        #: When it was looked for messages last; 0: not yet.
+        self.looked_ms: int = 0
 
     def add(self, queue: Queue) -> None:
         """Take a queue in that is not there."""
         insort(self._names, queue.name)
         self._queues[queue.name] = queue
+        self.arrivals[queue.name] = Arrivals(self.looked_ms)
 
     def remove(self, queue: Queue) -> None:
         """Take a queue out."""
-        del self._names[bisect_left(self._names, queue.name)], self._queues[queue.name]
+        del self._names[bisect_left(self._names, queue.name)], self._queues[queue.name], self.arrivals[queue.name]
 
     def behind(self, name: str) -> Iterator[Queue]:
         """Yield the queues whose names come after a name; meanwhile none may come or go."""

@@ -27,6 +27,8 @@ ROUTES_MAX: Final = 64
 #: wanted: some times what a connector asks for.
 KEPT_ROUTES_CHARACTERS_MAX: Final = 2_048
 
+#: Looks at one queue that are remembered.
+LOOKS_MAX: Final = 64
 #: A holder of places at a topic has at most so many times as many as are free.
 NETWORK_SHARE: Final = 3
 
@@ -77,6 +79,36 @@ class NetworkPlaces:
                 f"{held} of the {most} queues for network consumers at {address!r} are for {holder}; others need room"
             )
         return ""
+
+
+class Arrivals:
+    """When the messages of a queue came, by the clock here, as far as it was looked: a message was sent when its sender
+    says, but came neither before the last look without it nor after the first one with it."""
+
+    __slots__ = ("_looks",)
+
+    def __init__(self, since_ms: int) -> None:
+        """``since_ms``: a time at which the queue did not exist yet, in milliseconds; 0: unknown."""
+        # The highest number at each look, the first time that it was that, and the last time.
+        self._looks: list[tuple[int, int, int]] = [(0, since_ms, since_ms)]
+
+    def look(self, last: int, now_ms: int) -> None:
+        """Note that ``last`` is the highest number of a message now."""
+        looks = self._looks
+        if looks[-1][0] == last:
+            looks[-1] = last, looks[-1][1], now_ms
+            return
+        looks.append((last, now_ms, now_ms))
+        if len(looks) > LOOKS_MAX:
+            # Fewer of them say less exactly when the oldest messages came, and nothing wrong.
+            del looks[1 : LOOKS_MAX // 2 : 2]
+
+    def came(self, number: int, sent_ms: int) -> int:
+        """When a message came that is not above the last look, and was sent at ``sent_ms`` by its sender's clock."""
+        looks = self._looks
+        while looks[1][0] < number:
+            del looks[0]
+        return max(looks[0][2], min(sent_ms, looks[1][1]))
 
 
 def _ways(routes: Sequence[str]) -> list[tuple[str, ...]]:

@@ -233,22 +233,29 @@ def kept_queues(router: Router, asker: Requester, named: Mapping[str, Any]) -> V
 
 
 class KeptMessages(NamedTuple):
-    """Messages that are kept for another broker of the network: their number, and when the oldest of them was sent, by
-    its sender's clock, in milliseconds since 1970; None without any."""
+    """Messages that are kept for another broker of the network: their number, and when the oldest of them came, in
+    milliseconds since 1970; None without any."""
 
     messages: int
     oldest_ms: int | None
 
 
-def kept_messages(router: Router, node_id: str, beginning: str) -> KeptMessages:
-    """Return the number and the age of the messages kept for a connector.
+def kept_messages(router: Router, node_id: str, beginning: str, now_ms: int) -> KeptMessages:
+    """Return the number and the age of the messages kept for a connector, and note that these are there now.
 
     ``beginning``: how the names of its subscriptions begin.
     """
-    queues = list(_queues(router, node_id, beginning))
-    count = sum(one.counts.ready + one.counts.unacked + one.counts.delayed for one in queues)
-    heads = [each.head for one in queues for each in one.lists.all]
-    return KeptMessages(count, min((view.run.stamp for view in heads if view is not None), default=None))
+    count = 0
+    came: list[int] = []
+    router.demand.kept.looked_ms = now_ms
+    for queue in _queues(router, node_id, beginning):
+        counts, arrivals = queue.counts, router.demand.kept.arrivals[queue.name]
+        count += counts.ready + counts.unacked + counts.delayed
+        arrivals.look(queue.last, now_ms)
+        sent = [each.head.run.stamp for each in queue.lists.all if each.head is not None]
+        if sent:
+            came.append(arrivals.came(queue.oldest, min(sent)))
+    return KeptMessages(count, min(came, default=None))
 
 
 def _queues(router: Router, node_id: str, beginning: str, after: str = "") -> Iterator[Queue]:
