@@ -33,13 +33,13 @@ PATIENT: Final[dict[str, Any]] = {
 }
 
 
-class PairError(AssertionError):
+class MeetingError(AssertionError):
     """Features that met have broken a promise; the message names the one that says so."""
 
 
 @attrs.define
 class Fate:
-    """What is known of one message."""
+    """The facts about one message."""
 
     durable: bool = True
     #: Whether it is certain that it was stored, and that it was not.
@@ -48,7 +48,7 @@ class Fate:
 
 
 class Meeting:
-    """One seed: the features of a row, and what clients have seen."""
+    """The run of one seed, with the features of its row and the accounts of its clients."""
 
     def __init__(self, cluster: Cluster, row: Row) -> None:
         self._cluster = cluster
@@ -76,7 +76,7 @@ class Meeting:
     # -- the run
 
     async def run(self) -> None:
-        """Let everybody work, end all faults, take what is left, and compare."""
+        """Let all tasks work, end all faults, take all messages that are left, and compare."""
         last = self._cluster.nodes[-1] if self.on("redistribution") else "n0"
         if self.on("divert"):
             # A client whose node has died goes to another one.
@@ -134,7 +134,7 @@ class Meeting:
                 await trio.sleep(self._chance.uniform(0.0, 0.5))
 
     def _about(self, body: bytes) -> dict[str, Any]:
-        """Draw what a message is sent with."""
+        """Draw the options with which a message is sent."""
         self._sent += 1
         about: dict[str, Any] = {"properties": {"side": self._sent % 2}, "duplicate_id": f"id {body[:40]!r}"}
         if self.on("priority"):
@@ -186,7 +186,7 @@ class Meeting:
             self._fates[body].refused, self._fates[body].confirmed = roll_back, not roll_back
 
     async def _decide(self, client: Client, xid: bytes | None) -> None:
-        """End a prepared transaction of which nobody knows the end: otherwise it waits for ever."""
+        """Roll back a prepared transaction whose end is not known; otherwise it waits for ever."""
         if xid is None:
             return
         try:
@@ -247,7 +247,7 @@ class Meeting:
         async with client.consumer("orders", browse=True) as browser:
             async for message in browser:
                 if message.body not in self._fates:
-                    raise PairError(f"P1: {message.body[:40]!r} is in the queue, and was never sent")
+                    raise MeetingError(f"P1: {message.body[:40]!r} is in the queue, and was never sent")
 
     async def _pause(self, client: Client) -> None:
         await client.pause_queue("orders")
@@ -273,12 +273,12 @@ class Meeting:
             question = b"%d" % self._chance.randrange(10**6)
             found = await client.request("questions", question, timeout=5)
             if found.body != question:
-                raise PairError(f"P2: the answer to {question!r} is {found.body!r}")
+                raise MeetingError(f"P2: the answer to {question!r} is {found.body!r}")
 
     # -- the end
 
     async def _drain(self) -> None:
-        """Take what is left, at every node."""
+        """Take all messages that are left at every node."""
         if self.on("pause"):
             async with self._cluster.client("n0") as client:
                 await client.resume_queue("orders")
@@ -296,18 +296,18 @@ class Meeting:
             for body, times in found.items():
                 fate = self._fates.get(body)
                 if fate is None:
-                    raise PairError(f"P1: {what} {body[:40]!r} was never sent")
+                    raise MeetingError(f"P1: {what} {body[:40]!r} was never sent")
                 if fate.refused:
-                    raise PairError(f"P3: {what} {body[:40]!r} was rolled back, and is there")
+                    raise MeetingError(f"P3: {what} {body[:40]!r} was rolled back, and is there")
                 if times > 1:
-                    raise PairError(f"P4: {what} {body[:40]!r} was taken {times} times")
+                    raise MeetingError(f"P4: {what} {body[:40]!r} was taken {times} times")
         faults = self.on("kill") or self.on("power loss")
         for body, fate in self._fates.items():
             if fate.confirmed and (fate.durable or not faults):
                 if not self.taken[body]:
-                    raise PairError(f"P5: {body[:40]!r} was confirmed, and is lost")
+                    raise MeetingError(f"P5: {body[:40]!r} was confirmed, and is lost")
                 if self.on("divert") and not self.copies[body]:
-                    raise PairError(f"P6: the copy of {body[:40]!r} is lost")
+                    raise MeetingError(f"P6: the copy of {body[:40]!r} is lost")
 
 
 async def meeting(cluster: Cluster, row: Row) -> None:
@@ -315,6 +315,6 @@ async def meeting(cluster: Cluster, row: Row) -> None:
 
     Checkpoint: always.  Cancellation: ends the meeting.
     Raises:
-        PairError: a promise is broken.
+        MeetingError: a promise is broken.
     """
     await Meeting(cluster, row).run()
