@@ -239,6 +239,8 @@ class SimClock(trio.abc.Clock):
             self._alarm_count = number = self._alarm_count + 1
             heapq.heappush(self._sleepers, (deadline, number, trio.lowlevel.current_task()))
             await trio.lowlevel.wait_task_rescheduled(partial(self._cancel, number))
+            # A cancellation that came before the task could go on counts for more than the end of the sleep.
+            await trio.lowlevel.checkpoint_if_cancelled()
 
     def _cancel(self, number: int, raise_cancel: object) -> trio.lowlevel.Abort:
         self._cancelled.add(number)
