@@ -129,7 +129,7 @@ class _SeldomLooks:
 
 
 def _quicken(runner: Any, clock: SimClock) -> None:
-    """Spare the run loop what no simulation needs."""
+    """Make the run loop look at files seldom, and at no instruments: a simulation has neither."""
     runner.io_manager = _SeldomLooks(runner.io_manager, clock)
     if not any(runner.instruments.values()):
         runner.instruments = _Unwatched()
@@ -198,7 +198,7 @@ class SimClock(trio.abc.Clock):
         return 0.0
 
     def wake_sleepers(self) -> None:
-        """Wake everybody who has slept long enough."""
+        """Wake the tasks whose sleep is over."""
         self.late = False
         sleepers, cancelled = self._sleepers, self._cancelled
         while sleepers and sleepers[0][0] <= self.now:
