@@ -65,6 +65,22 @@ def test_a_sleep_that_is_over_is_a_checkpoint() -> None:
     assert story_of(main) == ["cancelled"]
 
 
+def test_who_is_cancelled_in_the_instant_in_which_the_sleep_ends_does_not_go_on() -> None:
+    async def main(simulation: Simulation) -> list[str]:
+        story: list[str] = []
+
+        async def sleeper() -> None:
+            await trio.sleep(1)
+            story.append("went on")
+
+        async with trio.open_nursery() as nursery:
+            nursery.cancel_scope.deadline = 1.0
+            nursery.start_soon(sleeper)
+        return story
+
+    assert story_of(main) == []
+
+
 def test_who_has_slept_too_long_because_others_blocked_the_loop_wakes_before_they_are_done() -> None:
     async def main(simulation: Simulation) -> list[str]:
         story: list[str] = []

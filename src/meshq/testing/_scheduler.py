@@ -129,7 +129,7 @@ class _SeldomLooks:
 
 
 def _quicken(runner: Any, clock: SimClock) -> None:
-    """Spare the run loop what no simulation needs."""
+    """Make the run loop look at files seldom, and at no instruments: a simulation has neither."""
     runner.io_manager = _SeldomLooks(runner.io_manager, clock)
     if not any(runner.instruments.values()):
         runner.instruments = _Unwatched()
@@ -198,7 +198,7 @@ class SimClock(trio.abc.Clock):
         return 0.0
 
     def wake_sleepers(self) -> None:
-        """Wake everybody who has slept long enough."""
+        """Wake the tasks whose sleep is over."""
         self.late = False
         sleepers, cancelled = self._sleepers, self._cancelled
         while sleepers and sleepers[0][0] <= self.now:
@@ -239,6 +239,8 @@ class SimClock(trio.abc.Clock):
             self._alarm_count = number = self._alarm_count + 1
             heapq.heappush(self._sleepers, (deadline, number, trio.lowlevel.current_task()))
             await trio.lowlevel.wait_task_rescheduled(partial(self._cancel, number))
+            # A cancellation that came before the task could go on counts for more than the end of the sleep.
+            await trio.lowlevel.checkpoint_if_cancelled()
 
     def _cancel(self, number: int, raise_cancel: object) -> trio.lowlevel.Abort:
         self._cancelled.add(number)
