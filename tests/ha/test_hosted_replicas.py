@@ -31,6 +31,7 @@ async def hosted_pair(ground: Machines, nursery: trio.Nursery, **backup: Any) ->
     return first, second
 
 
+@pytest.mark.slow
 async def test_a_primary_that_returns_finds_the_hosted_replica_that_has_taken_over() -> None:
     async with machines() as (ground, nursery):
         first, second = await hosted_pair(ground, nursery, allow_failback=True)
