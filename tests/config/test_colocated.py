@@ -79,12 +79,16 @@ def test_what_does_not_go_together_is_named(tmp_path: Path, text: str, line: int
     assert line in [at for at, _ in found]
 
 
-def test_the_file_of_the_page_on_colocated_backups_can_be_read(tmp_path: Path) -> None:
+def test_the_files_of_the_page_on_colocated_backups_can_be_read(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "how-to" / "colocated-backups.md"
-    _, _, rest = page.read_text(encoding="utf-8").partition("```toml\n")
-    file = tmp_path / "broker.toml"
-    file.write_text(rest.partition("```")[0])
-    assert load_broker(file, environ={"SHOP_PASSWORD": "secret"}).ha.policy == "colocated"
+    texts = [one.partition("```")[0] for one in page.read_text(encoding="utf-8").split("```toml\n")[1:]]
+    found = []
+    for text in texts:
+        file = tmp_path / "broker.toml"
+        file.write_text(text)
+        found.append(load_broker(file, environ={"SHOP_PASSWORD": "secret"})._settings.ha)
+    assert all(isinstance(one, Colocated) and one.request_backup for one in found)
+    assert [isinstance(one, Colocated) and one.replicates for one in found] == [False, True]
 
 
 def test_a_pair_without_a_way_to_its_other_node_is_told_where_the_way_belongs(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import Broker, Colocated, Message, ReplicationBackup, ReplicationPrimary
+from meshq import Broker, Colocated, Message, ReplicationBackup, ReplicationPrimary, ScaleDown
+from meshq.testing import MemoryQuorum
 from tests.ha.colocated import until
 from tests.ha.replicated import PORTS, Machines, machines, url_of
 
@@ -151,3 +152,49 @@ async def test_of_two_processes_alone_the_one_that_is_left_confirms_for_its_node
             with trio.fail_after(60):
                 await confirmed.wait()
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_two_processes_alone_with_a_quorum_provider_survive_the_death_of_either() -> None:
+    async with machines() as (ground, nursery):
+        quorum = {"quorum": MemoryQuorum()}
+        policy = replicated(primary=quorum, backup=quorum)
+        a, b = [await ground.start(nursery, node(ground, name, policy)) for name in "ab"]
+        for one in (a, b):
+            await one.ha.wait_for(in_sync=True, timeout=60)
+        await ground.crash(b)
+        await until(lambda: a.ha.hosted[0].state == "active", 60)
+        for url in (url_of("a"), f"tcp://127.0.0.1:{PORTS['a'] + 100}"):
+            async with ground.client_at(url) as client:
+                with trio.fail_after(30):
+                    await client.send("q", Message(b"more", durable=True))
+        b = await ground.start(nursery, node(ground, "b", policy))
+        await b.ha.wait_for(role="primary", phase="active", timeout=60)
+        await until(lambda: hosted(a, b) == [[("colocated_backup_1", x, "in_sync")] for x in "ba"], 60)
+        async with ground.client_of("b") as client:
+            assert (await client.queue("q")).ready == 1
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_what_a_backup_takes_over_goes_to_its_host_if_it_scales_down_and_its_node_serves_again() -> None:
+    async with machines() as (ground, nursery):
+        policy = {"backup": {"scale_down": ScaleDown()}}
+        async with circle(ground, nursery, **policy) as (a, _, _):
+            async with ground.client_of("a") as client:
+                for number in range(5):
+                    await client.send("q", Message(b"%d" % number, durable=True))
+            await ground.crash(a)
+            found: list[bytes] = []
+            async with ground.client_of("b") as client, client.consumer("q") as consumer:
+                with trio.fail_after(60):
+                    while len(found) < 5:
+                        batch = await consumer.receive_many(5, timeout=30)
+                        await consumer.ack(*batch)
+                        found += [bytes(one.body) for one in batch]
+            assert found == [b"0", b"1", b"2", b"3", b"4"]
+            a = await ground.start(nursery, node(ground, "a", replicated(**policy)))
+            await a.ha.wait_for(role="primary", phase="active", timeout=60)
+            async with ground.client_of("a") as client:
+                assert (await client.queue("q")).ready == 0
+            nursery.cancel_scope.cancel()

@@ -95,7 +95,7 @@ class BackupRequester(Service):
             if mine.kept is not None and mine.stale and not tries.over:
                 await self._send(questions, mine.kept.node_id, clears=False)
                 due = tries.tried(now)
-            elif mine.kept is not None or mine.surplus:
+            elif mine.kept is not None or mine.surplus or self._in_sync(broker.control.board):
                 if mine.kept is not None and mine.kept.ready:
                     tries.backed()
                 due = tries.looked(now)
@@ -113,8 +113,14 @@ class BackupRequester(Service):
         """Find the backups of this node at other ones."""
         if not self._policy.replicates:
             return own_backups(offers, self._digest)
-        in_sync = next((one.instance.hex() for one in board.report.replicas if one.in_sync), "")
-        return own_replicas(offers, self._digest, in_sync)
+        return own_replicas(offers, self._digest, self._in_sync(board))
+
+    def _in_sync(self, board: RoleBoard) -> str:
+        """Return the life of the replica that has everything; empty: there is none, or all share one store.
+
+        Its host may be out of reach, because the host's own node waits.
+        """
+        return next((one.instance.hex() for one in board.report.replicas if one.in_sync), "")
 
     async def _has_room(self, broker: LocalBroker) -> bool:
         """Whether this node runs fewer backups than it may."""
