@@ -12,7 +12,6 @@ from meshq.abc import QuorumRecord
 from meshq.ha.quorum import Claim, NoClaim, _claim, _claim_plan
 from meshq.ha.quorum._claim_plan import _claim as steps_of
 from meshq.ha.replication import _quorum_role
-from meshq.ha.replication._quorum_activation import QuorumActivation, Written
 from meshq.ha.replication._quorum_role import QuorumRole
 from qa.ha.provided import run_provided_pair_seed
 from tests.seeds.finding import find_mistake
@@ -65,18 +64,7 @@ def renews_seldom(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("meshq.testing._quorum.RENEWALS", 3)
 
 
-def names_a_counter_that_no_disk_has(patch: pytest.MonkeyPatch) -> None:
-    """The quorum is told of a counter that the disk of the node, which may hang, is still to store."""
-
-    async def at_once(activation: QuorumActivation, counter: int) -> None:
-        activation._nursery.start_soon(activation._write_counter, counter, Written())
-        await trio.lowlevel.checkpoint()
-
-    patch.setattr(QuorumActivation, "_store_counter", at_once)
-
-
 MISTAKES = (
-    names_a_counter_that_no_disk_has,
     renews_seldom,
     acts_after_the_end_of_the_lock,
     serves_with_an_older_counter,
