@@ -13,7 +13,7 @@ from meshq.config._problems import WrongTypeError, seen
 
 
 def strict(kind: type[Any], allowed: str) -> Callable[[Any, Any], Any]:
-    """Return what takes values of just this type; ``allowed`` says in an error what they are."""
+    """Return a function that takes a value of this type and no other one; ``allowed``: how an error calls such values."""
     kinds = (int, float) if kind is float else (kind,)
 
     def structure(value: object, _: object) -> Any:
