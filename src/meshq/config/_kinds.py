@@ -13,7 +13,7 @@ from meshq.config._problems import WrongTypeError, seen
 
 
 def strict(kind: type[Any], allowed: str) -> Callable[[Any, Any], Any]:
-    """Return a function that takes a value of this type and no other one; ``allowed``: how an error calls such values."""
+    """Return a function that takes values of this type and of no other one; ``allowed``: how an error calls these."""
     kinds = (int, float) if kind is float else (kind,)
 
     def structure(value: object, _: object) -> Any:
