@@ -368,7 +368,8 @@ async def test_a_silent_node_is_noticed_within_the_ttl_and_one_check(check_perio
         nodes.network.pause_host("b")
         await trio.sleep(ttl + check_period + 1)
         (again, *_) = [at for at in nodes.dials["a"].dialed_at if at >= began]
-        assert ttl - check_period <= again - began <= ttl + check_period + 0.1
+        # The time counts from the last sign of life: a node that has nothing to say asks in each third of it.
+        assert ttl - max(check_period, ttl / 3) <= again - began <= ttl + check_period + 0.1
 
 
 @pytest.mark.parametrize(("size", "kept_min", "kept_max"), [(8_192, 8_192, 12_288), (1_048_576, 60_000, 300_000)])
