@@ -27,6 +27,8 @@ PAYROLL: Final = "payroll"
 SINK: Final = "wages"
 #: Seconds for which a stage waits: in some seeds less than a client is away.
 TIMEOUTS_S: Final = (2.0, 60.0)
+#: Seconds that some payers take before they commit: in some seeds the stages have expired by then.
+SLOW_S: Final = 4.0
 #: Bodies of some messages: a stage of a few of these is paged when the node is short of memory.
 BODY_BYTES: Final = 3_000
 #: Seconds in which nothing is left of the stages when nothing fails any more.
@@ -108,6 +110,8 @@ class Payer(Actor):
         while len(batch.stages) < batch.partitions:
             await self._write(client, batch, len(batch.stages))
         if batch.way == "commit":
+            if not batch.asked and self.rng.random() < 0.1:
+                await trio.sleep(SLOW_S)
             await self._commit(client, batch)
         elif batch.way == "abandon":
             await client.abandon_batch(SINK, batch.number)
