@@ -34,6 +34,16 @@ async def test_a_client_that_asks_often_enough_is_not_asked_besides() -> None:
         assert peer.types().count(FrameType.PING) == 0
 
 
+async def test_a_client_that_says_something_and_does_not_ask_is_asked() -> None:
+    async with listening() as parts:
+        peer = await connect(parts)
+        await peer.shake(ttl_ms=9_000)
+        for _ in range(10):
+            await trio.sleep(2.9)
+            peer.send(FrameType.PONG)
+        assert peer.types().count(FrameType.PING) == 9
+
+
 async def test_a_client_that_is_told_much_and_says_nothing_is_asked() -> None:
     async with listening() as parts:
         peer = await connect(parts)

@@ -218,6 +218,16 @@ async def test_a_client_that_only_receives_still_says_that_it_is_there(node: Fak
         assert node.heard_types().count("PING") >= 25
 
 
+async def test_a_client_that_says_much_and_hears_nothing_asks(node: FakeNode) -> None:
+    env, _ = fake_env(node)
+    async with connect(TCP, env=env, connection_ttl=6) as client, client.consumer("q") as consumer:
+        node.deliver("q", [b"x"] * 60)
+        for message in await consumer.receive_many(60):
+            await message.ack()
+            await trio.sleep(1)
+        assert 25 <= node.heard_types().count("PING") <= 31
+
+
 async def test_a_send_whose_producer_is_not_opened_in_time_is_not_done(node: FakeNode) -> None:
     env, _ = fake_env(node)
     async with connect(TCP, env=env, call_timeout=2) as client:

@@ -32,8 +32,6 @@ class StreamLink(Link):
         # TLS protects every byte: a checksum over the bodies would find nothing more.
         self.local: bool = local or bool(stream.binding)
         self.waiting: int = 0
-        #: How often something was written: whoever counts knows whether the other side was told anything meanwhile.
-        self.writes: int = 0
         self._buffer = ReceiveBuffer()
         self._out: list[bytes | memoryview] = []
         self._closed = False
@@ -61,7 +59,6 @@ class StreamLink(Link):
             return
         data = b"".join(out)
         out.clear()
-        self.writes += 1
         try:
             self.waiting = self.stream.send_nowait(data)
         except ConnectionBrokenError:

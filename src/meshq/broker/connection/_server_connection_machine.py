@@ -104,6 +104,8 @@ class ServerConnection:
         board: RoleBoard | None = None,
     ) -> None:
         self._board = board
+        #: The other side has asked for a sign of life, and had one, since this was made False last.
+        self.asked: bool = False
         # The other side follows the log of this node; None: it does not.
         self._replica: ReplicaConnection | None = None
         self._pending = core.pending
@@ -190,7 +192,7 @@ class ServerConnection:
         if self._replica is not None and frame.type is not FrameType.CLOSE:
             self._replica.take(frame)
             if frame.type is FrameType.PING:
-                self.send(FrameType.PONG)
+                self._answer_ping()
         elif session is not None and frame.type >= FrameType.PRODUCE:
             session.handle(frame)
         elif frame.type in _HANDSHAKE:
@@ -204,8 +206,12 @@ class ServerConnection:
         elif session is not None:
             session.heard(frame)
             if frame.type is FrameType.PING:
-                self.send(FrameType.PONG)
+                self._answer_ping()
                 self._link.flush()
+
+    def _answer_ping(self) -> None:
+        self.asked = True
+        self.send(FrameType.PONG)
 
     def _shake(self, frame: Frame) -> None:
         if frame.type is FrameType.HELLO:

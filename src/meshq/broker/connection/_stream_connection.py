@@ -206,8 +206,8 @@ class StreamConnection:
             server.say_close(entry.number, "the handshake took too long")
             server.lost()
             return
-        link, third = self._link, server.ttl / 3
-        looked_at, written = trio.current_time(), link.writes
+        third = server.ttl / 3
+        looked_at = trio.current_time()
         while True:
             due = min(looked_at + third, self._heard_at + server.ttl)
             await trio.sleep_until(due)
@@ -225,8 +225,7 @@ class StreamConnection:
                 server.lost()
                 return
             if looked_at + third <= now:
-                if link.writes == written or self._heard_at <= looked_at:
-                    # Either side has said nothing lately; else both know that the other one is there.
+                if not server.asked:
                     server.send(FrameType.PING)
-                    link.flush()
-                looked_at, written = now, link.writes
+                    self._link.flush()
+                looked_at, server.asked = now, False
