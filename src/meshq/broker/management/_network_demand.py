@@ -10,7 +10,14 @@ from meshq.address import INTERNAL, MANAGEMENT, NETWORK_KEPT, SEPARATOR, TEMPORA
 from meshq.broker.access._access import may, permit
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import DemandUpdates, IncomingConnector, is_hidden
-from meshq.broker.catalog._network_demand_plan import SHARED_SETTINGS, QueueDemand, demand_rows, epoch_of, hints_of
+from meshq.broker.catalog._network_demand_plan import (
+    SHARED_SETTINGS,
+    QueueDemand,
+    demand_rows,
+    epoch_of,
+    hints_of,
+    next_broker,
+)
 from meshq.broker.catalog._router import Router
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.management._pages import page_in_order, page_of
@@ -219,17 +226,25 @@ class NetworkDemand:
 def kept_queues(router: Router, asker: Requester, named: Mapping[str, Any]) -> Values:
     """Return a page of the names of queues that keep messages for a broker, in the order of their characters.
 
+    With a ``target_id`` these are only the ones whose messages go to that broker next, and the answer repeats it.
+
     Raises:
         UsageError: the arguments are none.
         SecurityError: the asker may not manage this broker.
     """
     node_id, beginning, after = (named.get(name) for name in ("node_id", "beginning", "after"))
+    target_id = named.get("target_id", "")
     texts = type(node_id) is str and type(beginning) is str and type(after) is str
-    if not texts or not is_broker_id(node_id) or not str(beginning).startswith(NETWORK_KEPT):
-        raise UsageError(f"{NETWORK_QUEUES} takes node_id, beginning, how names of subscriptions begin, and after")
+    ids = is_broker_id(node_id) and (target_id == "" or is_broker_id(target_id))
+    if not texts or not ids or not str(beginning).startswith(NETWORK_KEPT):
+        takes = "takes node_id, beginning, how names of subscriptions begin, after, and target_id, an id or nothing"
+        raise UsageError(f"{NETWORK_QUEUES} {takes}")
     permit(asker, "manage", MANAGEMENT)
     found = _queues(router, str(node_id), str(beginning), after=str(after))
-    return page_in_order("queues", (one.name for one in found))
+    if not target_id:
+        return page_in_order("queues", (one.name for one in found))
+    going = (one.name for one in found if one.spec.routes and next_broker(one.spec.routes) == target_id)
+    return {**page_in_order("queues", going), "target_id": target_id}
 
 
 class KeptMessages(NamedTuple):
