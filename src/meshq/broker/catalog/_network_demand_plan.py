@@ -82,29 +82,32 @@ class NetworkPlaces:
 
 
 class Arrivals:
-    """When the messages of a queue came, by the clock here, as far as it was looked: a message was sent when its sender
-    says, but came neither before the last look without it nor after the first one with it."""
+    """When the messages of a queue came, as far as it was looked: a message was sent when its sender says, but came
+    neither before the last look without it nor after the first one with it.
+
+    All times are of a clock that nobody can set, in milliseconds: one that was ahead would make a message come late.
+    """
 
     __slots__ = ("_looks",)
 
-    def __init__(self, since_ms: int) -> None:
-        """``since_ms``: a time at which the queue did not exist yet, in milliseconds; 0: unknown."""
+    def __init__(self, since_ms: float) -> None:
+        """``since_ms``: a time at which the queue did not exist yet; minus infinity: unknown."""
         # The highest number at each look, the first time that it was that, and the last time.
-        self._looks: list[tuple[int, int, int]] = [(0, since_ms, since_ms)]
+        self._looks: list[tuple[int, float, float]] = [(0, since_ms, since_ms)]
 
-    def look(self, last: int, now_ms: int) -> None:
+    def look(self, last: int, elapsed_ms: float) -> None:
         """Note that ``last`` is the highest number of a message now."""
         looks = self._looks
         if looks[-1][0] == last:
-            looks[-1] = last, looks[-1][1], now_ms
+            looks[-1] = last, looks[-1][1], elapsed_ms
             return
-        looks.append((last, now_ms, now_ms))
+        looks.append((last, elapsed_ms, elapsed_ms))
         if len(looks) > LOOKS_MAX:
             # Fewer of them say less exactly when the oldest messages came, and nothing wrong.
             del looks[1 : LOOKS_MAX // 2 : 2]
 
-    def came(self, number: int, sent_ms: int) -> int:
-        """When a message came that is not above the last look, and was sent at ``sent_ms`` by its sender's clock."""
+    def came(self, number: int, sent_ms: float) -> float:
+        """When a message came that is not above the last look, and was sent at ``sent_ms`` as its sender says."""
         looks = self._looks
         while looks[1][0] < number:
             del looks[0]

@@ -248,29 +248,30 @@ def kept_queues(router: Router, asker: Requester, named: Mapping[str, Any]) -> V
 
 
 class KeptMessages(NamedTuple):
-    """Messages that are kept for another broker of the network: their number, and when the oldest of them came, in
-    milliseconds since 1970; None without any."""
+    """Messages that are kept for another broker of the network: their number, and for how many seconds the oldest of
+    them has been; None without any."""
 
     messages: int
-    oldest_ms: int | None
+    age_s: float | None
 
 
-def kept_messages(router: Router, node_id: str, beginning: str, now_ms: int) -> KeptMessages:
+def kept_messages(router: Router, node_id: str, beginning: str, now_ms: int, elapsed_ms: float) -> KeptMessages:
     """Return the number and the age of the messages kept for a connector, and note that these are there now.
 
-    ``beginning``: how the names of its subscriptions begin.
+    ``beginning``: how the names of its subscriptions begin.  ``now_ms``, ``elapsed_ms``: the time by the clock that
+    senders have, too, and by one that nobody can set.
     """
     count = 0
-    came: list[int] = []
-    router.demand.kept.looked_ms = now_ms
+    came: list[float] = []
+    router.demand.kept.looked_ms = elapsed_ms
     for queue in _queues(router, node_id, beginning):
         counts, arrivals = queue.counts, router.demand.kept.arrivals[queue.name]
         count += counts.ready + counts.unacked + counts.delayed
-        arrivals.look(queue.last, now_ms)
+        arrivals.look(queue.last, elapsed_ms)
         sent = [each.head.run.stamp for each in queue.lists.all if each.head is not None]
         if sent:
-            came.append(arrivals.came(queue.oldest, min(sent)))
-    return KeptMessages(count, min(came, default=None))
+            came.append(arrivals.came(queue.oldest, elapsed_ms - (now_ms - min(sent))))
+    return KeptMessages(count, (elapsed_ms - min(came)) / 1_000 if came else None)
 
 
 def _queues(router: Router, node_id: str, beginning: str, after: str = "") -> Iterator[Queue]:
