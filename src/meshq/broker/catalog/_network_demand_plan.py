@@ -67,13 +67,18 @@ class NetworkPlaces:
         if not held:
             del self._held[holder]
 
-    def lack(self, address: str, holder: str) -> str:
-        """Say why a holder gets no further place at an address; empty: there is one."""
+    def lack(self, address: str, holder: str, *, named: bool = False) -> str:
+        """Say why a holder gets no further place at an address; empty: there is one.
+
+        ``named``: also who else has most of them, which is not for every user to know.
+        """
         most, held = limits.NETWORK_QUEUES_PER_ADDRESS_MAX, self._held.get(holder, 0)
         if self.taken >= most:
             first = max(self._held, key=self._held.__getitem__)
             taken = f"the address {address!r} has its {most} queues for network consumers"
-            return f"{taken}, most of them, {self._held[first]}, for {first}"
+            if named or first == holder:
+                return f"{taken}, most of them, {self._held[first]}, for {first}"
+            return f"{taken}, most of them for somebody else"
         if held >= NETWORK_SHARE * (most - self.taken):
             return (
                 f"{held} of the {most} queues for network consumers at {address!r} are for {holder}; others need room"
