@@ -1,4 +1,4 @@
-"""When a link looks again for queues that keep messages for nobody any more."""
+"""The state of a link's search for queues that no link needs any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function that was called into a loop has returned or raised, told apart from errors of the loop."""
+"""Calls into a loop that return the ClosedError of the called function, so that it differs from one of the loop."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import outcome
 
 from meshq.concurrency import first_error
+from meshq.errors import ClosedError
 
 T = TypeVar("T")
 
@@ -15,16 +16,16 @@ T = TypeVar("T")
 async def own_outcome(
     function: Callable[..., Awaitable[T]], *arguments: Any, **keywords: Any
 ) -> outcome.Value[T] | outcome.Error:
-    """Call a coroutine function; return its value or its error.  A cancellation is none of these."""
+    """Call a coroutine function; return its value, or its error if that may be a ``ClosedError``; others are raised."""
     try:
         return outcome.Value(await function(*arguments, **keywords))
-    except Exception as error:
+    except (ClosedError, ExceptionGroup) as error:
         return outcome.Error(first_error(error))
 
 
 def own_outcome_sync(function: Callable[[], T]) -> outcome.Value[T] | outcome.Error:
-    """Call a plain function; return its value or its error."""
+    """Call a plain function; return its value, or its error if that may be a ``ClosedError``; others are raised."""
     try:
         return outcome.Value(function())
-    except Exception as error:
+    except (ClosedError, ExceptionGroup) as error:
         return outcome.Error(first_error(error))

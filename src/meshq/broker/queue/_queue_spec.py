@@ -59,7 +59,7 @@ class QueueSpec:
 
     @property
     def said(self) -> tuple[str, tuple[str, ...], str, str]:
-        """What a network consumer says of the queue that keeps messages for it, and in whose name."""
+        """The settings of a kept queue that may change while it exists: filter, ways, wanted filter and holder."""
         return self.filter_text, self.routes, self.wanted, self.holder
 
     def kind_of(self, name: str) -> QueueKind:
