@@ -30,6 +30,7 @@ EXAMPLE: list[dict[str, Any]] = [
         "on_use": False,
         "routes": "",
         "wanted": "",
+        "holder": "",
     },
     {"kind": "numbers", "last": 1000},
     {"kind": "divert", "name": "d", "address": "news", "forwarding_address": "log", "filter": "", "exclusive": False},

@@ -177,7 +177,12 @@ def test_queues_are_named_to_their_own_broker_page_by_page_and_to_nobody_who_may
         page = [name for key, name in answer.items() if key.startswith("queue")]
         found, pages, more = found + page, pages + 1, answer["more"]
     assert (found, pages) == ([f"t::{name}" for name in names], 2)
-    for wrong in ({"node_id": "a"}, {"beginning": "t"}, {"after": 0}):
+    keep(client, name=names[3], routes=("c" * 32,))
+    for target_id, whose in (("c" * 32, [names[3]]), ("d" * 32, [])):
+        answer = client.call("network_queues", after="", target_id=target_id, **about) or {}
+        assert answer.pop("target_id") == target_id
+        assert answer == {"more": False, **{f"queue{at}": f"t::{name}" for at, name in enumerate(whose)}}
+    for wrong in ({"node_id": "a"}, {"beginning": "t"}, {"after": 0}, {"target_id": "b"}):
         client.call("network_queues", **{**about, "after": "", **wrong})
         assert client.code == USAGE and "network_queues takes" in said(client), wrong
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from meshq import Permissions, Security, limits
+from meshq.address import NETWORK_KEPT
+from meshq.broker import records
 from meshq.broker.catalog._network_demand_plan import NETWORK_SHARE, NetworkPlaces, holder_of
+from meshq.store import JournalRecord
 from meshq.wire import BY_NAME, Answer, FrameType, header_of
 from tests.broker.kit import FakeLog, House, RawClient, as_user, make_core, make_house
 from tests.broker.test_kept_for_network import NAME, keep
@@ -51,9 +54,12 @@ def test_a_user_leaves_places_to_others_and_is_named_however_many_brokers_it_pos
     assert taken(many) == 6
     assert "6 of the 8 queues for network consumers at 't' are for the user 'many'" in said(many)
     assert taken(few) == 2
-    assert "has its 8 queues for network consumers, most of them, 6, for the user 'many'" in said(few)
+    assert "has its 8 queues for network consumers, most of them for somebody else" in said(few)
+    # Who the others are is for who reads the log.
+    assert "many" not in said(few)
     texts = [text for event, text in house.host.warnings if event == "network_places"]
     assert len(texts) == 2 and "the user 'many'" in texts[0] and texts[1].endswith("the user 'few' gets none")
+    assert "most of them, 6, for the user 'many'" in texts[1]
 
 
 def test_without_users_a_broker_leaves_places_to_others() -> None:
@@ -76,6 +82,45 @@ def test_a_kept_queue_is_of_its_broker_after_a_start_until_its_user_is_there_aga
     assert (places.taken, places._held) == (1, {holder_of(ROUTES[0]): 1})
     keep(as_user(again, "u"), routes=ROUTES[0], name=NAME)
     assert (places.taken, places._held) == (1, {"the user 'u'": 1})
+
+
+def test_a_user_has_its_places_over_starts_and_gets_no_more_by_them() -> None:
+    log, security = FakeLog(), with_users("many", "few")
+
+    def fill(client: RawClient, hub: str) -> int:
+        """Keep messages in further queues until one is refused."""
+        for number, routes in enumerate(ROUTES):
+            channel = keep(client, routes=routes, name=f"{NETWORK_KEPT}{hub}.t@{'a' * 32}#{number}-{'0' * 16}")
+            if client.code == USAGE:
+                return number
+            client.leave(channel)
+        raise AssertionError("nobody refuses")
+
+    house = make_house(log, security=security)
+    assert fill(as_user(house, "many"), "first") == 6
+    for hub in ("second", "third"):
+        house.rest()
+        found, log = log.recovered(), log.after_crash()
+        house = House(make_core(log, records=found, security=security))
+        # The queues that it has are not opened again.
+        assert fill(as_user(house, "many"), hub) == 0
+    assert fill(as_user(house, "few"), "few") == 2
+
+
+def test_what_an_earlier_version_has_written_is_of_the_next_broker() -> None:
+    old = {
+        "kind": "queue",
+        "name": f"t::{NAME}",
+        "address": "t",
+        "number": 7,
+        "subscription": "shared",
+        "filter": "a = 1",
+    }
+    written = [{"kind": "address", "name": "t", "routing": "multicast"}, {**old, "routes": ROUTES[0][0]}]
+    core = make_core()
+    payloads = [records.encode_definition(one) for one in written]
+    core.recovery().take([JournalRecord(at, records.DEFINITION, one) for at, one in enumerate(payloads, start=1)])
+    assert core.router.addresses["t"].network._held == {holder_of(ROUTES[0]): 1}
 
 
 @pytest.mark.parametrize("most", [1, 2, 8, 400])

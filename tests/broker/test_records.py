@@ -160,7 +160,7 @@ def test_what_a_definition_leaves_out_is_as_it_is_by_default_and_is_not_written(
     assert read == {
         **old,
         **dict.fromkeys(("paused", "on_use"), False),
-        **dict.fromkeys(("subscription", "filter", "routes", "wanted"), ""),
+        **dict.fromkeys(("subscription", "filter", "routes", "wanted", "holder"), ""),
     }
     assert records.encode_definition(read) == encode_map(old)
     paused = {**read, "paused": True}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import trio
 
 from meshq import Bridge, NetworkConnector
+from meshq.client import kept_queues
 from meshq.network._kept_plan import KeptNames
 from tests.bridge.kit import numbered
 from tests.network.kit import World, known, publish, start, subscribed, take, until, world
@@ -40,7 +43,10 @@ def test_a_queue_without_a_place_is_that_of_the_only_place_and_of_none_of_severa
     one = KeptNames("hub", "b:1", ID, ["b:1"])
     assert [f"t::{queue.name}" for queue in one.earlier([*old, *others])] == old
     assert [queue.copy for queue in one.earlier(old)] == [0, 7]
-    assert [f"t::{queue.name}" for queue in one.left_behind([*old, *others])] == others[:1]
+    # Which of them are of the broker that is linked, their ways say: the others are left.
+    assert [f"t::{queue.name}" for queue in one.left_behind([*old, *others])] == [*old, *others[:1]]
+    taken = one.earlier(old[:1])
+    assert [f"t::{queue.name}" for queue in one.left_behind([*old, *others], taken)] == [old[1], others[0]]
     for several in (
         KeptNames("hub", "b:1", ID, ["b:1", "c:1"]),
         KeptNames("hub", "b:1,c:1", ID, ["b:1,c:1"]),
@@ -68,6 +74,55 @@ async def test_what_an_earlier_version_has_kept_is_forwarded_once_and_its_queue_
         await until(lambda: made.brokers["a"].network("to-b").bridges()[0].kept == 0)
         (queue,) = await queues(made, "a")
         assert queue.startswith("t::$meshq.network.to-b/")
+
+
+async def test_what_an_earlier_version_has_kept_is_for_its_broker_and_not_for_the_one_at_another_url(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    at = "b"
+
+    def hub() -> list[NetworkConnector]:
+        url = f"static:(tcp://{at}:5000?insecure=true)"
+        return [NetworkConnector("hub", url, retry_interval=1, connection_ttl=3, check_period=1)]
+
+    async with world() as made:
+        with pytest.MonkeyPatch.context() as patch:
+            named_as_before(patch)
+            await made.start("b")
+            await made.start("a", hub)
+            async with subscribed(made, "b", name="kept", durable=True):
+                await made.brokers["a"].network("hub").wait_for(queue="t", consumers=1, timeout=30)
+            await made.kill("b")
+            await publish(made, "a", numbered(5))
+            (left,) = await queues(made, "a")
+            await made.kill("a")
+        # The other version begins at another broker, while this one is away.
+        at = "c"
+        await made.start("c")
+        await made.start("a", hub)
+        await made.brokers["a"].network("hub").wait_for(timeout=30)
+        await trio.sleep(5)
+        assert await queues(made, "a") == [left] and await made.count("a", left) == 5
+        told = [one.getMessage() for one in caplog.records if getattr(one, "event", "") == "network_queue_left"]
+        assert told and all(repr(left) in one for one in told)
+        await made.kill("a")
+        at = "b"
+        await made.start("b")
+        await made.start("a", hub)
+        async with subscribed(made, "b", name="kept", durable=True) as (there,):
+            await take(there, 5)
+        await until(lambda: made.brokers["a"].network("hub").bridges()[0].kept == 0)
+        assert left not in await queues(made, "a")
+
+
+@pytest.mark.parametrize("told", [{}, {"target_id": "c" * 32}, {"target_id": ID}])
+async def test_a_broker_that_does_not_say_for_whom_its_queues_are_names_none(told: dict[str, Any]) -> None:
+    async def ask(operation: str, **named: Any) -> dict[str, Any]:
+        return {"queue0": "t::x", "more": False, **told}
+
+    client = cast("Any", SimpleNamespace(_context=SimpleNamespace(ask=ask)))
+    names, more = await kept_queues(client, "b" * 32, "$meshq.network.hub.", most=10, target_id=ID)
+    assert (names, more) == (["t::x"] if told == {"target_id": ID} else [], False)
 
 
 async def test_what_waits_for_a_place_that_a_connector_has_no_more_comes_to_its_subscription_by_a_bridge() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -74,7 +75,7 @@ def test_a_message_came_between_the_looks_around_it_whatever_its_sender_says() -
 
 
 def test_of_what_was_there_at_a_start_the_sender_is_believed_up_to_the_first_look() -> None:
-    made = Arrivals(0)
+    made = Arrivals(-math.inf)
     made.look(5, 3_000)
     assert [made.came(1, sent) for sent in (1, 2_000, 1 << 60)] == [1, 2_000, 3_000]
 
@@ -102,12 +103,21 @@ def test_the_age_of_what_is_kept_is_not_that_of_a_clock_that_is_wrong_by_a_year(
     )
     router = cast("Any", SimpleNamespace(demand=SimpleNamespace(kept=KeptQueues())))
     now_ms, year_ms = 1_000_000_000_000, 366 * 86_400_000
-    told = _network_demand.kept_messages(router, ID, names.beginning, now_ms)
+
+    def told_after(elapsed_ms: float, *, ahead_ms: int = 0) -> tuple[int, float | None]:
+        wall_ms = now_ms + int(elapsed_ms) + ahead_ms
+        return _network_demand.kept_messages(router, ID, names.beginning, wall_ms, elapsed_ms)
+
+    told = told_after(0)
     router.demand.kept.add(queue)
     assert told == (0, None)
     # It came after a look at which its queue was not there, from a sender whose clock is a year behind.
     queue.last, queue.counts.ready = 1, 1
     head.head = SimpleNamespace(run=SimpleNamespace(stamp=now_ms - year_ms))
-    told = _network_demand.kept_messages(router, ID, names.beginning, now_ms + 10_000)
-    assert told == (1, now_ms)
-    assert _network_demand.kept_messages(router, ID, names.beginning, now_ms + 70_000) == told
+    assert (told_after(10_000), told_after(70_000)) == ((1, 10), (1, 70))
+    # One whose clock is right comes after a look at which the clock here was wrong, and set right since.
+    for at, ahead_ms in ((80_000, year_ms), (3_000_000, -year_ms)):
+        told_after(at, ahead_ms=ahead_ms)
+        queue.last = queue.oldest = queue.last + 1
+        head.head = SimpleNamespace(run=SimpleNamespace(stamp=now_ms + at + 5_000))
+        assert (told_after(at + 10_000), told_after(at + 1_800_000)) == ((1, 5), (1, 1_795))

@@ -12,7 +12,7 @@ import trio
 from meshq import Client, SecurityError, UsageError
 from meshq.bridge import BridgeCounts
 from meshq.errors import MeshqError
-from meshq.network import _direction
+from meshq.network import _direction, _looks_plan
 from meshq.network._demand_machine import DemandRules, DemandTable, Destination, NetworkSubscription, WantedConsumer
 from meshq.network._direction import Direction, ForwardingBroker, _Forwarding, _Key
 from meshq.network._kept_plan import KeptNames, KeptQueue
@@ -27,6 +27,7 @@ class Left:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.deleted: list[str] = []
+        self.warnings: list[tuple[str, str]] = []
         self.error: MeshqError | None = None
         monkeypatch.setattr(Direction, "_carry", self._carry)
         self.names = KeptNames("c", "b:1", A)
@@ -37,7 +38,7 @@ class Left:
             target=cast("Client", None),
             wall=cast("Any", None),
             counts=BridgeCounts(),
-            warn=lambda event, text, cause: None,
+            warn=lambda event, text, cause: self.warnings.append((event, text)),
             changed=lambda: None,
             names=self.names,
             claimed=False,
@@ -102,7 +103,9 @@ async def test_looks_after_which_no_other_queue_goes_are_ever_further_apart(
 ) -> None:
     looks = 0
 
-    async def named(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
+    async def named(
+        client: Client, node_id: str, beginning: str, *, most: int, target_id: str = ""
+    ) -> tuple[list[str], bool]:
         nonlocal looks
         looks += 1
         topic = "t" if how in ("refused", "the same") else f"t{looks}"
@@ -110,6 +113,7 @@ async def test_looks_after_which_no_other_queue_goes_are_ever_further_apart(
 
     if how == "too many":
         monkeypatch.setattr(_direction, "KEPT_QUEUES_MAX", 5)
+        monkeypatch.setattr(_looks_plan, "GONE_MAX", 5)
     monkeypatch.setattr(_direction, "kept_queues", named)
     left = Left(monkeypatch, retry_interval=1)
     left.error = SecurityError("no") if how == "refused" else None
@@ -117,6 +121,26 @@ async def test_looks_after_which_no_other_queue_goes_are_ever_further_apart(
     with trio.move_on_after(100):
         await left.direction.serve()
     assert (looks >= 90) if how == "others" else (3 <= looks <= 15)
+
+
+async def test_where_more_queues_than_are_read_may_be_without_a_link_a_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def named(
+        client: Client, node_id: str, beginning: str, *, most: int, target_id: str = ""
+    ) -> tuple[list[str], bool]:
+        # Those of all places together are too many; those of this link are none.
+        return [], beginning == "$meshq.network.c"
+
+    monkeypatch.setattr(_direction, "kept_queues", named)
+    left = Left(monkeypatch)
+    left.direction._names = KeptNames("c", "b:1", A, ["b:1"])
+    left.wanted()
+    with trio.move_on_after(1):
+        await left.direction.serve()
+    (told,) = left.warnings
+    assert told == ("network_queues_max", "more than 10,000 queues keep messages for c: some may be without a link")
+    assert not left.direction._looks.left_out
 
 
 def test_many_queues_that_are_there_already_are_told_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,12 @@ async def test_only_topics_of_users_that_the_settings_let_pass_are_forwarded_for
 ) -> None:
     topics = ["activemq.management", "activemq.notifications", "$meshq.stage.x", "$temporary.x", "a\nb", "secret", "t"]
 
-    async def claim(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
-        return [f"{one}::{beginning}{one}@{node_id}" for one in topics if beginning.endswith(".")], False
+    async def claim(
+        client: Client, node_id: str, beginning: str, *, most: int, target_id: str = ""
+    ) -> tuple[list[str], bool]:
+        return [
+            f"{one}::{beginning}{one}@{node_id}" for one in topics if beginning.endswith(".") and not target_id
+        ], False
 
     opened: Counter[str] = Counter()
 
@@ -45,8 +49,10 @@ async def test_only_topics_of_users_that_the_settings_let_pass_are_forwarded_for
 async def test_what_another_broker_names_makes_no_address_here(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def claim(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
-        there = client.statistics().node_id == peer and beginning.endswith(".")
+    async def claim(
+        client: Client, node_id: str, beginning: str, *, most: int, target_id: str = ""
+    ) -> tuple[list[str], bool]:
+        there = client.statistics().node_id == peer and beginning.endswith(".") and not target_id
         return [f"{one}::{beginning}{one}@{node_id}" for one in ("t", "u")] if there else [], False
 
     opened: list[str] = []

@@ -76,9 +76,9 @@ class Demand(ABC):
         """Note those settings of a network connector that are set and belong on all connectors; None: it has ended."""
 
     @abstractmethod
-    def kept(self, beginning: str) -> tuple[int, int | None]:
-        """Return how many messages of topics wait here for another broker of the network, and when the oldest of them
-        came, in milliseconds since 1970; None without any.  Who asks more often is told more exactly.
+    def kept(self, beginning: str) -> tuple[int, float | None]:
+        """Return how many messages of topics wait here for another broker of the network, and for how many seconds the
+        oldest of them has; None without any.  Who asks more often is told more exactly.
         ``beginning``: how the names of their subscriptions begin.
         """
 

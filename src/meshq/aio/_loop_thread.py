@@ -158,12 +158,14 @@ class TaskLoop(portal.LoopThread):
         """Call a coroutine function of a part of a broker in the loop, as ``call`` does.
 
         Raises:
-            NotActiveError: the loop has ended, and the broker with it.
+            NotActiveError: the loop has ended, and the broker with it; an error of the function is raised as it is.
         """
         try:
-            return await self.call(function, *arguments, **keywords)
+            found = await self.call(portal.own_outcome, function, *arguments, **keywords)
         except ClosedError as error:
             raise NotActiveError(f"the broker is not active: {error}") from None
+        result: T = found.unwrap()
+        return result
 
     async def wait(self, completion: portal.PortalCompletion, cancel: Callable[[], object]) -> Any:
         """Wait for a completion that the loop was asked for; a cancellation has the loop call ``cancel``."""

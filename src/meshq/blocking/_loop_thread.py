@@ -66,12 +66,14 @@ class ThreadLoop(portal.LoopThread):
         """Call a coroutine function of a part of a broker in the loop, as ``call`` does.
 
         Raises:
-            NotActiveError: the loop has ended, and the broker with it.
+            NotActiveError: the loop has ended, and the broker with it; an error of the function is raised as it is.
         """
         try:
-            return self.call(function, *arguments, **keywords)
+            found = self.call(portal.own_outcome, function, *arguments, **keywords)
         except ClosedError as error:
             raise NotActiveError(f"the broker is not active: {error}") from None
+        result: T = found.unwrap()
+        return result
 
     def wait(self, completion: PortalCompletion, cancel: Callable[[], object]) -> Any:
         """Wait for a completion that the loop was asked for; an interrupt has the loop call ``cancel``."""

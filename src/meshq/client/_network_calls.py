@@ -137,11 +137,14 @@ def network_consumer(
     )
 
 
-async def kept_queues(client: Client, node_id: str, beginning: str, *, most: int) -> tuple[list[str], bool]:
+async def kept_queues(
+    client: Client, node_id: str, beginning: str, *, most: int, target_id: str = ""
+) -> tuple[list[str], bool]:
     """Return the names of the queues of a broker that keep messages for connectors of the broker ``node_id``, and
     whether there are more than ``most``, which are not read.
 
-    ``beginning``: how the names of their subscriptions begin.
+    ``beginning``: how the names of their subscriptions begin.  ``target_id``: only those whose messages go to this
+    broker next; a broker that can't say so names none.
 
     Checkpoint: always.  Cancellation: nothing has changed.
     Raises:
@@ -150,9 +153,16 @@ async def kept_queues(client: Client, node_id: str, beginning: str, *, most: int
     """
     names: list[str] = []
     more, about = True, {"node_id": node_id, "beginning": beginning}
+    if target_id:
+        about["target_id"] = target_id
+
+    async def ask(operation: str, **named: Any) -> dict[str, Any]:
+        values = await client._context.ask(operation, **named)
+        return values if values.get("target_id", "") == target_id else {}
+
     while more and len(names) < most:
         after = names[-1] if names else ""
-        found, more = await names_behind(client._context.ask, after, "network_queues", **about)
+        found, more = await names_behind(ask, after, "network_queues", **about)
         names += found
     return names[:most], more or len(names) > most
 

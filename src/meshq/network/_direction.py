@@ -30,6 +30,7 @@ from meshq.concurrency import Wakeup
 from meshq.errors import AddressFullError, MeshqError, NotFoundError
 from meshq.network._demand_machine import TOPIC, DemandTable, Destination, Reached, WantedConsumer, is_forwarded
 from meshq.network._kept_plan import KeptNames, KeptQueue
+from meshq.network._looks_plan import Looks
 from meshq.network._settings import NetworkSettings
 
 #: Messages of a topic that wait for a broker which refuses them, at most: as many as an address remembers ids.
@@ -126,34 +127,6 @@ class _Forwarding:
         return queue.oldest > self.last
 
 
-@attrs.define(eq=False)
-class _Looks:
-    """The state of a search for queues that no link needs."""
-
-    #: The id of the target whose queues were looked through.
-    of: str = ""
-    #: That is being done.
-    going_on: bool = False
-    #: How often it was done since the link is up, and how often in a row no other queue went after it.
-    number: int = 0
-    vain: int = 0
-    #: Queues were left for the next look.
-    left_out: bool = False
-    #: The queues that went since the link is up, as many as are read at a time: a dict as an ordered set.
-    gone: dict[str, None] = attrs.Factory(dict)
-
-    def begin_anew(self) -> None:
-        """Look again, and at once: the link is another one."""
-        self.of, self.number, self.vain = "", 0, 0
-        self.gone.clear()
-
-    def went(self, queue: str) -> None:
-        """Note that a queue went: the next look is worth its while.  A broker may name it again, or others for ever."""
-        if queue not in self.gone and len(self.gone) < KEPT_QUEUES_MAX:
-            self.gone[queue] = None
-            self.vain = 0
-
-
 class Direction:
     """A direction of a link, until the direction is cancelled.
 
@@ -179,7 +152,7 @@ class Direction:
         source is the other broker, which may name any queue as one of these."""
         self._names = names
         self._claimed = claimed
-        self._looks = _Looks()
+        self._looks = Looks()
         self.table: DemandTable = table
         self._settings = settings
         self._source = source
@@ -278,14 +251,15 @@ class Direction:
             self._looks.number += 1
             self._looks.vain += 1
             queues, more = await kept_queues(self._source, names.node_id, names.beginning, most=KEPT_QUEUES_MAX)
-            mine: list[KeptQueue] = []
-            if anywhere := names.beginning_anywhere:
-                elsewhere, _ = await kept_queues(self._source, names.node_id, anywhere, most=KEPT_QUEUES_MAX)
-                mine = await self._earlier(names, elsewhere)
-            if more:
+            mine, more_earlier = await self._earlier(names, target_id)
+            more_left = await self._tell_left(names, mine)
+            more = more or more_earlier
+            if more or more_left:
                 text = f"more than {KEPT_QUEUES_MAX:,} queues keep messages for {self._settings.name}"
-                self._counts.last_error = f"{text}: others are looked at when some of these are gone"
+                rest = "others are looked at when some of these are gone" if more else "some may be without a link"
+                self._counts.last_error = f"{text}: {rest}"
                 self._warn("network_queues_max", self._counts.last_error, "")
+            mine = [one for one in mine if self._passes(one)]
             for at in range(0, len(queues), NAMES_AT_A_TIME):
                 mine += filter(self._passes, names.among(queues[at : at + NAMES_AT_A_TIME]))
                 await trio.lowlevel.checkpoint()
@@ -298,18 +272,35 @@ class Direction:
             self._looks.going_on = False
             self._look.wake()
 
-    async def _earlier(self, names: KeptNames, queues: Sequence[str]) -> list[KeptQueue]:
-        """Return the kept queues whose names an earlier version has made, and warn of kept queues without a link."""
-        advice = "give it back the URL that it had, or move the messages away and delete the queue"
+    async def _earlier(self, names: KeptNames, target_id: str) -> tuple[list[KeptQueue], bool]:
+        """Return the kept queues of this target whose names an earlier version has made, and whether there are more.
+
+        Whose they are their ways say: the URL may lead to another broker than it did then.
+        """
         found: list[KeptQueue] = []
+        if not (beginning := names.beginning_earlier):
+            return found, False
+        most = KEPT_QUEUES_MAX
+        queues, more = await kept_queues(self._source, names.node_id, beginning, most=most, target_id=target_id)
         for at in range(0, len(queues), NAMES_AT_A_TIME):
-            for one in names.left_behind(queues[at : at + NAMES_AT_A_TIME]):
-                queue = f"{one.address}{SEPARATOR}{one.name}"
-                text = f"{queue!r} keeps messages, and more and more, for a place that {self._settings.name} has not"
-                self._warn("network_queue_left", f"{text}: {advice}", one.name)
-            found += filter(self._passes, names.earlier(queues[at : at + NAMES_AT_A_TIME]))
+            found += names.earlier(queues[at : at + NAMES_AT_A_TIME])
             await trio.lowlevel.checkpoint()
-        return found
+        return found, more
+
+    async def _tell_left(self, names: KeptNames, mine: Sequence[KeptQueue]) -> bool:
+        """Warn of kept queues without a link; return whether there are more than were looked at."""
+        if not (beginning := names.beginning_anywhere):
+            return False
+        advice = "give it back the URL that it had, or move the messages away and delete the queue"
+        queues, more = await kept_queues(self._source, names.node_id, beginning, most=KEPT_QUEUES_MAX)
+        taken = frozenset(mine)
+        for at in range(0, len(queues), NAMES_AT_A_TIME):
+            for one in names.left_behind(queues[at : at + NAMES_AT_A_TIME], taken):
+                queue = f"{one.address}{SEPARATOR}{one.name}"
+                text = f"{queue!r} keeps messages, and more and more, for another broker than {self._settings.name} has"
+                self._warn("network_queue_left", f"{text}: {advice}", one.name)
+            await trio.lowlevel.checkpoint()
+        return more
 
     def _passes(self, queue: KeptQueue) -> bool:
         """Whether messages of this queue may be forwarded: by its name alone the target would take them anywhere."""

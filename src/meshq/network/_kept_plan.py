@@ -86,20 +86,33 @@ class KeptNames:
         """
         return [one for one, before in self._kept(queues) if f"{before}." == self._prefix]
 
-    def earlier(self, queues: Iterable[str]) -> list[KeptQueue]:
-        """Return the queues that an earlier version has named without a place, if the connector has one place only.
+    @property
+    def beginning_earlier(self) -> str:
+        """How names without a place begin, which an earlier version has given; empty: the connector has not one place
+        only.
 
         Those of one of several URLs were named by its number: in which order these stood nobody knows any more.
         """
-        if self._places is None or len(self._places) != 1 or _OR in self._about[1]:
+        alone = self._places is not None and len(self._places) == 1 and _OR not in self._about[1]
+        return f"{self._connector}." if alone else ""
+
+    def earlier(self, queues: Iterable[str]) -> list[KeptQueue]:
+        """Return the queues that an earlier version has named without a place, if the connector has one place only.
+
+        They are of this link only if they are among those whose messages go to its broker.
+        """
+        if not self.beginning_earlier:
             return []
         return [one for one, before in self._kept(queues) if before == self._connector]
 
-    def left_behind(self, queues: Iterable[str]) -> list[KeptQueue]:
-        """Return the kept queues of this connector whose place is in no URL of it any more."""
+    def left_behind(self, queues: Iterable[str], taken: Collection[KeptQueue] = ()) -> list[KeptQueue]:
+        """Return the kept queues of this connector whose place is in no URL of it any more.
+
+        ``taken``: those that an earlier version has named for the broker that is linked.
+        """
         if self._places is None:
             return []
-        found, taken = [], dict.fromkeys(self.earlier(queues))
+        found = []
         for one, before in self._kept(queues):
             place = (
                 _PLACE.fullmatch(f"{before[len(self._connector) :]}.") if before.startswith(self._connector) else None

@@ -176,10 +176,7 @@ class NetworkLink:
 
     def _kept(self) -> tuple[int, float | None]:
         """How many messages wait here for the other broker, and for how many seconds the oldest of them has."""
-        kept, since_ms = self._broker.demand.kept(self._owner.kept.beginning)
-        if since_ms is None:
-            return kept, None
-        return kept, max(0, self._broker.control.env.wall.now_ms() - since_ms) / 1_000
+        return self._broker.demand.kept(self._owner.kept.beginning)
 
     def look_at_kept(self) -> None:
         """Count the kept messages, so that their time of arrival is known later."""

@@ -227,14 +227,16 @@ class BrokerInThread:
             raise NotActiveError(f"the broker {self.name!r} is {self.state}")
         completion = loop.completion()
         try:
-            loop.start_task(completion, loop.run_call, completion, scope, function)
-            return await completion.wait()
+            loop.start_task(completion, loop.run_call, completion, scope, partial(portal.own_outcome, function))
+            found = await completion.wait()
         except ClosedError:
             raise NotActiveError(f"the broker {self.name!r} has stopped") from None
         except trio.Cancelled:
             with suppress(ClosedError):
                 loop.call_soon(scope.cancel)
             raise
+        # An error of the function is raised as it is, also that something of a living broker is closed.
+        return found.unwrap()
 
     def events(self) -> EventStream[Notification]:
         """Return an async iterator of the broker's notifications, for tasks of the host; as ``Broker.events``."""

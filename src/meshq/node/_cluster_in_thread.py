@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from meshq.errors import ClosedError, NotActiveError
 from meshq.loops import check_in_trio
+from meshq.portal import own_outcome_sync
 
 if TYPE_CHECKING:
     from meshq.client import ClusterQueue, TopologyNode
@@ -42,12 +43,14 @@ class ActiveCalls(RunsSync):
         """Call a plain function in the loop of the broker.
 
         Raises:
-            NotActiveError: the loop has ended, and the broker with it.
+            NotActiveError: the loop has ended, and the broker with it; an error of the function is raised as it is.
         """
         try:
-            return self._loop.run_sync(function)
+            found = self._loop.run_sync(partial(own_outcome_sync, function))
         except ClosedError as error:
             raise NotActiveError(f"the broker is not active: {error}") from None
+        result: T = found.unwrap()
+        return result
 
 
 class ClusterFigures:

@@ -60,10 +60,12 @@ class LocalDemand(abc.Demand):
         else:
             connectors[name] = settings
 
-    def kept(self, beginning: str) -> tuple[int, int | None]:
-        """Return how many messages wait here for another broker of the network, and when the oldest of them came."""
-        core = self._core
-        return kept_messages(core.router, core.identity.node_id.hex(), beginning, core.settings.now_ms())
+    def kept(self, beginning: str) -> tuple[int, float | None]:
+        """Return how many messages wait here for another broker of the network, and for how many seconds the oldest of
+        them has."""
+        core, settings = self._core, self._core.settings
+        node_id = core.identity.node_id.hex()
+        return kept_messages(core.router, node_id, beginning, settings.now_ms(), settings.elapsed_ms())
 
 
 class LocalNotifications(abc.NotificationSink):

@@ -6,6 +6,7 @@ from meshq.portal._buffered_producer import BufferedProducer, OpenProducers, in_
 from meshq.portal._completion import PortalCompletion, ThreadCompletion
 from meshq.portal._event_buffer import EventBuffer
 from meshq.portal._loop_thread import LoopThread
+from meshq.portal._own_outcome import own_outcome, own_outcome_sync
 from meshq.portal._pipe import PipeStream
 from meshq.portal._workers import Workers
 
@@ -21,4 +22,6 @@ __all__ = [
     "ThreadCompletion",
     "Workers",
     "in_full",
+    "own_outcome",
+    "own_outcome_sync",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import NoReturn
 
 import pytest
 
-from meshq import CallTimeoutError, NetworkConnector, NotActiveError, NotFoundError, SettingsError
+from meshq import CallTimeoutError, ClosedError, NetworkConnector, NotActiveError, NotFoundError, SettingsError
 from tests.real.faces.kit import ACCEPTORS, WAIT_S, Face, TrioFace, promise, received
 
 
@@ -61,3 +62,23 @@ async def test_a_broker_that_is_not_active_has_no_connectors_added_or_removed(fa
             ask()
     with pytest.raises(NotActiveError):
         await link.wait_for(timeout=0.1)
+
+
+@promise
+async def test_a_part_of_a_living_broker_that_is_closed_says_so_and_not_that_the_broker_is_not_active(
+    face: Face, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def closed(*_: object, **__: object) -> None:
+        raise ClosedError("the connector is closed")
+
+    def closed_too(*_: object) -> NoReturn:
+        raise ClosedError("the connector is closed")
+
+    async with face.broker("here", services=[NetworkConnector("out", "static:(tcp://127.0.0.1:1)")]) as entered:
+        link = entered.network("out")
+        monkeypatch.setattr(NetworkConnector, "wait_for", closed)
+        monkeypatch.setattr(NetworkConnector, "bridges", closed_too)
+        with pytest.raises(ClosedError, match=r"^the connector is closed"):
+            await link.wait_for(timeout=0.1)
+        with pytest.raises(ClosedError, match=r"^the connector is closed"):
+            link.bridges()

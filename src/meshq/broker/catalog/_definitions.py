@@ -187,23 +187,21 @@ class Definitions:
         return queue
 
     def keep_for_network(self, queue: Queue, spec: QueueSpec) -> None:
-        """Change the filter and the ways of a queue for another broker of the network.
+        """Change the filter and the ways of a queue for another broker of the network, and for whom it is.
 
         Raises:
             UsageError: the ways are too long.
             AddressFullError, JournalBrokenError: nothing changed.
         """
         former = queue.spec
-        if (spec.filter_text, spec.routes, spec.wanted) != (former.filter_text, former.routes, former.wanted):
-            routes = kept_routes(spec.routes)
-            self._rewrite(queue, {"filter": spec.filter_text, "routes": routes, "wanted": spec.wanted})
-            queue.spec = spec
-            self._router.demand.changed(queue)
-        if spec.holder != former.holder:
+        if spec.said != former.said:
+            about = {"filter": spec.filter_text, "wanted": spec.wanted, "holder": spec.holder}
+            self._rewrite(queue, {**about, "routes": kept_routes(spec.routes)})
             address = self._router.addresses[queue.address]
             address.count(former, -1)
             address.count(spec, 1)
             queue.spec = spec
+            self._router.demand.changed(queue)
 
     def _subscribed(self, full: str, address: str, *, durable: bool, spec: QueueSpec) -> Queue:
         """Create the queue of a subscription, and its address if there is none."""
@@ -362,7 +360,8 @@ class Definitions:
                     routes=routes,
                     network=bool(routes),
                     wanted=values["wanted"],
-                    holder=holder_of(routes) if routes else "",
+                    # Earlier versions did not write it.
+                    holder=values["holder"] or (holder_of(routes) if routes else ""),
                 )
             queue = Queue(values["number"], values["name"], address.name, durable=True, spec=spec)
             queue.paused = values["paused"]
@@ -496,4 +495,5 @@ def _definition_of(queue: Queue) -> dict[str, Any]:
         "on_use": queue.spec.auto_created,
         "routes": ROUTES_SEPARATOR.join(queue.spec.routes),
         "wanted": queue.spec.wanted,
+        "holder": queue.spec.holder,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -58,8 +59,8 @@ class KeptQueues:
         self._queues: dict[str, Queue] = {}
         #: By the name of a queue: when its messages came.
         self.arrivals: dict[str, Arrivals] = {}
-        #: When it was looked for messages last; 0: not yet.
-        self.looked_ms: int = 0
+        #: When it was looked for messages last, by a clock that nobody can set; minus infinity: not yet.
+        self.looked_ms: float = -math.inf
 
     def add(self, queue: Queue) -> None:
         """Take a queue in that is not there."""

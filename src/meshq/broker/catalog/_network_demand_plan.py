@@ -67,13 +67,18 @@ class NetworkPlaces:
         if not held:
             del self._held[holder]
 
-    def lack(self, address: str, holder: str) -> str:
-        """Say why a holder gets no further place at an address; empty: there is one."""
+    def lack(self, address: str, holder: str, *, named: bool = False) -> str:
+        """Say why a holder gets no further place at an address; empty: there is one.
+
+        ``named``: also who else has most of them, which is not for every user to know.
+        """
         most, held = limits.NETWORK_QUEUES_PER_ADDRESS_MAX, self._held.get(holder, 0)
         if self.taken >= most:
             first = max(self._held, key=self._held.__getitem__)
             taken = f"the address {address!r} has its {most} queues for network consumers"
-            return f"{taken}, most of them, {self._held[first]}, for {first}"
+            if named or first == holder:
+                return f"{taken}, most of them, {self._held[first]}, for {first}"
+            return f"{taken}, most of them for somebody else"
         if held >= NETWORK_SHARE * (most - self.taken):
             return (
                 f"{held} of the {most} queues for network consumers at {address!r} are for {holder}; others need room"
@@ -82,29 +87,32 @@ class NetworkPlaces:
 
 
 class Arrivals:
-    """When the messages of a queue came, by the clock here, as far as it was looked: a message was sent when its sender
-    says, but came neither before the last look without it nor after the first one with it."""
+    """When the messages of a queue came, as far as it was looked: a message was sent when its sender says, but came
+    neither before the last look without it nor after the first one with it.
+
+    All times are of a clock that nobody can set, in milliseconds: one that was ahead would make a message come late.
+    """
 
     __slots__ = ("_looks",)
 
-    def __init__(self, since_ms: int) -> None:
-        """``since_ms``: a time at which the queue did not exist yet, in milliseconds; 0: unknown."""
+    def __init__(self, since_ms: float) -> None:
+        """``since_ms``: a time at which the queue did not exist yet; minus infinity: unknown."""
         # The highest number at each look, the first time that it was that, and the last time.
-        self._looks: list[tuple[int, int, int]] = [(0, since_ms, since_ms)]
+        self._looks: list[tuple[int, float, float]] = [(0, since_ms, since_ms)]
 
-    def look(self, last: int, now_ms: int) -> None:
+    def look(self, last: int, elapsed_ms: float) -> None:
         """Note that ``last`` is the highest number of a message now."""
         looks = self._looks
         if looks[-1][0] == last:
-            looks[-1] = last, looks[-1][1], now_ms
+            looks[-1] = last, looks[-1][1], elapsed_ms
             return
-        looks.append((last, now_ms, now_ms))
+        looks.append((last, elapsed_ms, elapsed_ms))
         if len(looks) > LOOKS_MAX:
             # Fewer of them say less exactly when the oldest messages came, and nothing wrong.
             del looks[1 : LOOKS_MAX // 2 : 2]
 
-    def came(self, number: int, sent_ms: int) -> int:
-        """When a message came that is not above the last look, and was sent at ``sent_ms`` by its sender's clock."""
+    def came(self, number: int, sent_ms: float) -> float:
+        """When a message came that is not above the last look, and was sent at ``sent_ms`` as its sender says."""
         looks = self._looks
         while looks[1][0] < number:
             del looks[0]

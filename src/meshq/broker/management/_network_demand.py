@@ -10,7 +10,14 @@ from meshq.address import INTERNAL, MANAGEMENT, NETWORK_KEPT, SEPARATOR, TEMPORA
 from meshq.broker.access._access import may, permit
 from meshq.broker.catalog._definitions import Definitions
 from meshq.broker.catalog._demand_updates import DemandUpdates, IncomingConnector, is_hidden
-from meshq.broker.catalog._network_demand_plan import SHARED_SETTINGS, QueueDemand, demand_rows, epoch_of, hints_of
+from meshq.broker.catalog._network_demand_plan import (
+    SHARED_SETTINGS,
+    QueueDemand,
+    demand_rows,
+    epoch_of,
+    hints_of,
+    next_broker,
+)
 from meshq.broker.catalog._router import Router
 from meshq.broker.core._node_identity import NodeIdentity
 from meshq.broker.management._pages import page_in_order, page_of
@@ -219,43 +226,52 @@ class NetworkDemand:
 def kept_queues(router: Router, asker: Requester, named: Mapping[str, Any]) -> Values:
     """Return a page of the names of queues that keep messages for a broker, in the order of their characters.
 
+    With a ``target_id`` these are only the ones whose messages go to that broker next, and the answer repeats it.
+
     Raises:
         UsageError: the arguments are none.
         SecurityError: the asker may not manage this broker.
     """
     node_id, beginning, after = (named.get(name) for name in ("node_id", "beginning", "after"))
+    target_id = named.get("target_id", "")
     texts = type(node_id) is str and type(beginning) is str and type(after) is str
-    if not texts or not is_broker_id(node_id) or not str(beginning).startswith(NETWORK_KEPT):
-        raise UsageError(f"{NETWORK_QUEUES} takes node_id, beginning, how names of subscriptions begin, and after")
+    ids = is_broker_id(node_id) and (target_id == "" or is_broker_id(target_id))
+    if not texts or not ids or not str(beginning).startswith(NETWORK_KEPT):
+        takes = "takes node_id, beginning, how names of subscriptions begin, after, and target_id, an id or nothing"
+        raise UsageError(f"{NETWORK_QUEUES} {takes}")
     permit(asker, "manage", MANAGEMENT)
     found = _queues(router, str(node_id), str(beginning), after=str(after))
-    return page_in_order("queues", (one.name for one in found))
+    if not target_id:
+        return page_in_order("queues", (one.name for one in found))
+    going = (one.name for one in found if one.spec.routes and next_broker(one.spec.routes) == target_id)
+    return {**page_in_order("queues", going), "target_id": target_id}
 
 
 class KeptMessages(NamedTuple):
-    """Messages that are kept for another broker of the network: their number, and when the oldest of them came, in
-    milliseconds since 1970; None without any."""
+    """Messages that are kept for another broker of the network: their number, and for how many seconds the oldest of
+    them has been; None without any."""
 
     messages: int
-    oldest_ms: int | None
+    age_s: float | None
 
 
-def kept_messages(router: Router, node_id: str, beginning: str, now_ms: int) -> KeptMessages:
+def kept_messages(router: Router, node_id: str, beginning: str, now_ms: int, elapsed_ms: float) -> KeptMessages:
     """Return the number and the age of the messages kept for a connector, and note that these are there now.
 
-    ``beginning``: how the names of its subscriptions begin.
+    ``beginning``: how the names of its subscriptions begin.  ``now_ms``, ``elapsed_ms``: the time by the clock that
+    senders have, too, and by one that nobody can set.
     """
     count = 0
-    came: list[int] = []
-    router.demand.kept.looked_ms = now_ms
+    came: list[float] = []
+    router.demand.kept.looked_ms = elapsed_ms
     for queue in _queues(router, node_id, beginning):
         counts, arrivals = queue.counts, router.demand.kept.arrivals[queue.name]
         count += counts.ready + counts.unacked + counts.delayed
-        arrivals.look(queue.last, now_ms)
+        arrivals.look(queue.last, elapsed_ms)
         sent = [each.head.run.stamp for each in queue.lists.all if each.head is not None]
         if sent:
-            came.append(arrivals.came(queue.oldest, min(sent)))
-    return KeptMessages(count, min(came, default=None))
+            came.append(arrivals.came(queue.oldest, elapsed_ms - (now_ms - min(sent))))
+    return KeptMessages(count, (elapsed_ms - min(came)) / 1_000 if came else None)
 
 
 def _queues(router: Router, node_id: str, beginning: str, after: str = "") -> Iterator[Queue]:

@@ -84,7 +84,7 @@ def _tell_lack(definitions: Definitions, holder: str, wanted: Consume, warn: Cal
     """Warn if a topic has no place for one more queue of a network consumer."""
     found = definitions.router.addresses.get(wanted.queue)
     there = f"{wanted.queue}{SEPARATOR}{wanted.name}" in definitions.router.queues
-    if found is not None and not there and (lack := found.network.lack(found.name, holder)):
+    if found is not None and not there and (lack := found.network.lack(found.name, holder, named=True)):
         warn("network_places", lack if holder in lack else f"{lack}; {holder} gets none")
 
 

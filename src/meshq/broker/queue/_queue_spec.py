@@ -57,6 +57,11 @@ class QueueSpec:
         """The text of the filter; empty without one."""
         return self.filter.text if self.filter is not None else ""
 
+    @property
+    def said(self) -> tuple[str, tuple[str, ...], str, str]:
+        """The settings of a kept queue that may change while it exists: filter, ways, wanted filter and holder."""
+        return self.filter_text, self.routes, self.wanted, self.holder
+
     def kind_of(self, name: str) -> QueueKind:
         """Return the kind of a queue with these settings and this name."""
         if name.startswith(INTERNAL):

@@ -73,7 +73,15 @@ DEFINITION_BYTES_MAX: Final = 2 * limits.HEADER_BYTES_MAX
 #: What it may say besides, and what holds if it doesn't: such a key is written only if it says something else.
 _OPTIONAL: Final[dict[str, dict[str, Any]]] = {
     "address": {"on_use": False},
-    "queue": {"paused": False, "subscription": "", "filter": "", "on_use": False, "routes": "", "wanted": ""},
+    "queue": {
+        "paused": False,
+        "subscription": "",
+        "filter": "",
+        "on_use": False,
+        "routes": "",
+        "wanted": "",
+        "holder": "",
+    },
     "divert": {"filter": "", "exclusive": False},
     "peer": {"left": False, "over": False, "store": b"", "turn": 0, "link": b""},
     "cursor": {"user": "", "fence": 0, "holder": "", "token": "", "max_lag": 0},
