@@ -347,9 +347,7 @@ async def delete_what_is_not_there(client: Client) -> None:
         (delete_what_is_not_there, ["orders"]),
     ],
 )
-def test_a_program_that_is_right_is_not_accused(
-    program: Callable[[Client], Awaitable[None]], judged: list[str]
-) -> None:
+def test_a_right_program_is_not_accused(program: Callable[[Client], Awaitable[None]], judged: list[str]) -> None:
     async def test(cluster: Cluster) -> None:
         async with cluster.client("n0") as client:
             await program(client)

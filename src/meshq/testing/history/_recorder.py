@@ -45,7 +45,8 @@ class Recorder:
         self.streamed: set[int] = set()
         #: Sends, by number, of which the client was at one node from begin to end; others may stand at several nodes.
         self.stayed: set[int] = set()
-        #: Queues that are not judged, and why: messages expired or were dead-lettered, or a client has changed the queue.
+        #: Queues that are not judged, and why: messages expired or were dead-lettered, or a client has moved or removed
+        #: some.
         self.lossy: dict[str, str] = {}
         #: Addresses from which an operator has moved messages.
         self.moved_from: dict[str, None] = {}
