@@ -31,7 +31,7 @@ def page(result: dict[str, Any]) -> str:
         [
             "# Feature pairs",
             "",
-            "This page is for those who work on meshq and for those who ask how it is tested: a user has nothing to do here.",
+            "This page says how meshq is tested; a user has nothing to do here.",
             "",
             "Single features each have tests, and the [delivery matrix](delivery-matrix.md) plays each everywhere.",
             "What is wrong is wrong in pairs: here features meet on one queue.",

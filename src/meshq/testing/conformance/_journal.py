@@ -147,7 +147,7 @@ async def _after_a_crash(place: JournalPlace) -> Found:
 
 
 def _new_place(make: Callable[[], JournalPlace]) -> JournalPlace:
-    """Ask for a place, and raise ``SettingsError`` if what was given is no such function."""
+    """Return a new place; raise ``SettingsError`` if ``make`` returns none."""
     place = make() if callable(make) else None
     if not isinstance(place, JournalPlace):
         raise SettingsError("make", make, MAKES if place is None else f"{MAKES}, and not {kind_of(place)}")

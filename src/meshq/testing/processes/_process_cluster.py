@@ -147,7 +147,7 @@ class ProcessCluster(LinkFaults):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """Raise for what only a simulated cluster has."""
+            """Raise ``UsageError`` for the name of a call that only a simulated cluster has."""
             if name in SIMULATED:
                 calls = ", ".join(call for call in dir(type(self)) if call[0] != "_" and call not in OF_THE_FIXTURE)
                 raise UsageError(f"a cluster of real processes has no {name!r}, as meshq_cluster has; it has: {calls}")
