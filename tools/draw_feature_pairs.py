@@ -31,6 +31,8 @@ def page(result: dict[str, Any]) -> str:
         [
             "# Feature pairs",
             "",
+            "This page says how meshq is tested; a user has nothing to do here.",
+            "",
             "Single features each have tests, and the [delivery matrix](delivery-matrix.md) plays each everywhere.",
             "What is wrong is wrong in pairs: here features meet on one queue.",
             "A seed has a part of the features below, by a covering array that takes the rarest pairs first;",

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from meshq import Journal
-from meshq.errors import BusyError
+from meshq.errors import BusyError, ClosedError, SettingsError
 from meshq.testing import (
     JOURNAL_CHECKS,
     JournalPlace,
@@ -23,7 +24,7 @@ from meshq.testing import (
     SimDisk,
     check_journal,
 )
-from meshq.testing._journal import MemoryRecord, MemoryReplay
+from meshq.testing._journal import MemoryRecord, MemoryReplay, _payload
 from qa.journal.model import journal_env
 
 Check = Callable[[Callable[[], JournalPlace]], Awaitable[None]]
@@ -168,6 +169,16 @@ class ReplaysWhatIsNew(Wrong):
         return found()
 
 
+class WritesAfterItsEnd(Wrong):
+    async def append(self, payload: bytes) -> int:
+        payload = _payload(payload)
+        self._check_open()
+        self._place.last = position = self._place.last + 1
+        await trio.sleep(0.05)
+        self._place.records[position] = payload
+        return position
+
+
 class WrongPlace(MemoryJournalPlace):
     """A place whose journals have a mistake, and may have told of what is not written."""
 
@@ -201,6 +212,7 @@ class WrongPlace(MemoryJournalPlace):
         (SharesAPosition, "each record has a position of its own"),
         (ForTwo, "a place has one open journal at a time"),
         (ReplaysWhatIsNew, "a replay leaves out what was deleted meanwhile, and what is newer"),
+        (WritesAfterItsEnd, "an append that is under way writes nothing once its journal is closed"),
     ],
 )
 async def test_a_journal_with_a_mistake_does_not_conform(wrong: type[MemoryJournal], promise: str) -> None:
@@ -226,3 +238,57 @@ async def test_a_journal_in_memory_is_of_its_place() -> None:
         with pytest.raises(BusyError):
             await place.open().__aenter__()
     assert repr(journal) == "<MemoryJournal records=0 closed>"
+
+
+async def test_what_is_under_way_when_a_journal_in_memory_is_closed_changes_nothing() -> None:
+    place, refused = MemoryJournalPlace(delay=0.05), []
+
+    async def write(call: Callable[[Any], Awaitable[object]], argument: object) -> None:
+        try:
+            await call(argument)
+        except ClosedError as error:
+            refused.append(error)
+
+    async with place.open() as journal:
+        position = await journal.append(b"1")
+    async with trio.open_nursery() as nursery, place.open() as journal:
+        nursery.start_soon(write, journal.append, b"2")
+        nursery.start_soon(write, journal.delete, position)
+        await trio.sleep(0.01)
+    assert (place.records, len(refused)) == ({position: b"1"}, 2)
+
+
+class OnePlace:
+    """Makes a place once, and returns it again and again."""
+
+    def __init__(self) -> None:
+        self.place = MemoryJournalPlace()
+
+    def __call__(self) -> JournalPlace:
+        return self.place
+
+
+class NoBlock(MemoryJournalPlace):
+    def open(self) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (MemoryJournalPlace(), r"make=.*: a function that returns an empty JournalPlace$"),
+        (None, r"make=None .*: a function that returns an empty JournalPlace$"),
+        (dict, "an empty JournalPlace, and not .*dict"),
+        (NoBlock, "whose open.. returns a block, and not "),
+        (OnePlace(), "an empty JournalPlace, another one at each call"),
+    ],
+)
+async def test_what_makes_no_new_place_is_a_wrong_setting_and_no_mistake_of_a_journal(make: Any, why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        await check_journal(make)
+
+
+@pytest.mark.parametrize("delay", [-1, "x", None, float("nan"), float("inf"), True])
+def test_a_delay_of_a_place_in_memory_is_a_number_of_seconds(delay: Any) -> None:
+    with pytest.raises(SettingsError, match=r"delay=.* allowed: seconds, from 0"):
+        MemoryJournalPlace(delay=delay)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from meshq.testing import Simulation, run_seed
 
@@ -109,3 +112,50 @@ def test_no_time_to_sleep_is_refused_as_trio_refuses_it(seconds: float) -> None:
         return []
 
     assert story_of(main) == []
+
+
+def test_what_was_bound_in_a_simulation_sleeps_in_the_next_one_and_outside_of_all() -> None:
+    bound: list[Callable[[float], Awaitable[None]]] = []
+
+    async def main(simulation: Simulation) -> list[float]:
+        bound.extend([trio.sleep, trio.sleep_until])  # as a module that is imported here
+        await bound[0](1)
+        await bound[1](3)
+        return [trio.current_time()]
+
+    async def real() -> None:
+        start = trio.current_time()
+        with trio.move_on_after(10) as scope:
+            await bound[0](1)
+            await bound[1](start + 3)
+        assert (scope.cancelled_caught, trio.current_time() - start) == (False, 3)
+
+    assert [story_of(main), story_of(main)] == [[3.0], [3.0]]
+    trio.run(real, clock=MockClock(autojump_threshold=0))
+
+
+def test_a_run_in_another_thread_sleeps_by_its_own_clock_and_is_no_part_of_the_trace() -> None:
+    ready, done, tokens, go = threading.Event(), threading.Event(), [], trio.Event()
+
+    async def other() -> None:
+        tokens.append(trio.lowlevel.current_trio_token())
+        ready.set()
+        await go.wait()
+        with trio.move_on_after(3):
+            await trio.sleep(1)
+            done.set()
+
+    def in_thread() -> None:
+        trio.run(other, clock=MockClock(autojump_threshold=0))
+
+    async def main(simulation: Simulation) -> list[object]:
+        before = simulation.scheduler.turns
+        tokens[0].run_sync_soon(go.set)
+        return [done.wait(5), simulation.scheduler.turns - before]
+
+    thread = threading.Thread(target=in_thread, daemon=True)
+    thread.start()
+    assert ready.wait(5)
+    assert story_of(main) == [True, 0]
+    thread.join(5)
+    assert not thread.is_alive()

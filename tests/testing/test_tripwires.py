@@ -91,3 +91,16 @@ def test_seeded_generators_logging_and_tracebacks_still_work(caplog: pytest.LogC
     text = run_seed(0, main).check().value
     assert 'raise ValueError("shown with its source")' in text
     assert [record.message for record in caplog.records] == ["a line"]
+
+
+def test_a_worker_thread_that_waits_since_before_a_simulation_is_refused_to_it_alone() -> None:
+    async def before() -> int:
+        return await trio.to_thread.run_sync(lambda: 1)
+
+    async def main(simulation: Simulation) -> None:
+        with pytest.raises(TripwireError, match=r"trio\.to_thread\.run_sync"):
+            await trio.to_thread.run_sync(lambda: 2)
+
+    assert trio.run(before) == 1  # its thread waits for more
+    run_seed(0, main).check()
+    assert trio.run(before) == 1

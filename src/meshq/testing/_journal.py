@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -69,7 +70,7 @@ class MemoryJournal(AbstractAsyncContextManager["MemoryJournal"]):
         Checkpoint: always.  Cancellation: the record is there, or not.
         Raises:
             SettingsError: the payload is not bytes-like.
-            ClosedError: the journal is not open.
+            ClosedError: the journal is not open, or was closed meanwhile; nothing was written.
         """
         return (await self.append_many([payload]))[0]
 
@@ -79,7 +80,7 @@ class MemoryJournal(AbstractAsyncContextManager["MemoryJournal"]):
         Checkpoint: always.  Cancellation: all of them are there, or none.
         Raises:
             SettingsError: a payload is not bytes-like.
-            ClosedError: the journal is not open.
+            ClosedError: the journal is not open, or was closed meanwhile; nothing was written.
         """
         copies = [_payload(payload) for payload in payloads]
         self._check_open()
@@ -87,6 +88,8 @@ class MemoryJournal(AbstractAsyncContextManager["MemoryJournal"]):
         positions = list(range(place.last + 1, place.last + 1 + len(copies)))
         place.last += len(copies)
         await trio.sleep(place.delay)
+        # It may have been closed meanwhile, and another one be open here.
+        self._check_open()
         place.records.update(zip(positions, copies, strict=True))
         return positions
 
@@ -97,7 +100,7 @@ class MemoryJournal(AbstractAsyncContextManager["MemoryJournal"]):
         Raises:
             SettingsError: the position is not an integer.
             NotFoundError: no record has this position.
-            ClosedError: the journal is not open.
+            ClosedError: the journal is not open, or was closed meanwhile; nothing changed.
         """
         if type(position) is not int:
             raise SettingsError("position", position, "what append returned")
@@ -105,6 +108,7 @@ class MemoryJournal(AbstractAsyncContextManager["MemoryJournal"]):
         if position not in self._place.records:
             raise NotFoundError(f"no live record has position {position}")
         await trio.sleep(self._place.delay)
+        self._check_open()
         self._place.records.pop(position, None)
 
     def replay(self) -> AsyncIterator[MemoryRecord]:
@@ -125,6 +129,8 @@ class MemoryJournalPlace(JournalPlace):
     """A place in memory: one journal after the other has its records.  ``delay``: seconds that each write takes."""
 
     def __init__(self, *, delay: float = 0.0) -> None:
+        if type(delay) not in (int, float) or not 0 <= delay < math.inf:
+            raise SettingsError("delay", delay, "seconds, from 0")
         self.delay: float = delay
         #: The records that are not deleted, by their positions.
         self.records: dict[int, bytes] = {}

@@ -29,6 +29,7 @@ import heapq
 import math
 import operator
 import random
+import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -48,6 +49,9 @@ IDLE_TURNS_MAX: Final = 10_000
 TURNS_MAX: Final = 500_000
 #: What looks at files and sockets for a run loop.
 _MANAGER: Final[object] = getattr(_run, "TheIOManager", None)
+#: The sleeps of every run that is no simulation.
+_SLEEP: Final = trio.sleep
+_SLEEP_UNTIL: Final = trio.sleep_until
 #: Names of trio on which all of this stands: (object, attribute).
 NEEDED: Final[tuple[tuple[object, str], ...]] = (
     (_run, "_r"),
@@ -263,6 +267,8 @@ class Scheduler(random.Random):
         super().__init__(0)
         self._rng = rng
         self._clock = clock
+        #: The thread of the run that is scheduled.  Runs of other threads are trio's own.
+        self.thread: int = threading.get_ident()
         self.trace: int = 0
         #: Set to a list, it gets each batch: (time, names of tasks).  To find where two runs part.
         self.record: list[tuple[float, tuple[str, ...]]] | None = None
@@ -284,6 +290,9 @@ class Scheduler(random.Random):
 
     def shuffle(self, x: Any) -> None:
         """Decide which of these tasks run in this turn, and in which order."""
+        if threading.get_ident() != self.thread:
+            super().shuffle(x)
+            return
         batch = cast("list[trio.lowlevel.Task]", x)
         self._batch = batch
         self.turns = turns = self.turns + 1
@@ -413,7 +422,8 @@ def missing_names() -> list[str]:
 
 @contextmanager
 def scheduled_by(scheduler: Scheduler) -> Iterator[None]:
-    """Let ``scheduler`` decide in every run of trio inside this block."""
+    """Let ``scheduler`` decide in every run of trio that this thread begins inside this block."""
+    scheduler.thread = threading.get_ident()
     before = _run._r, _run._ALLOW_DETERMINISTIC_SCHEDULING
     setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)  # noqa: B010 - declared Final
     _run._r = scheduler
@@ -424,17 +434,42 @@ def scheduled_by(scheduler: Scheduler) -> Iterator[None]:
         setattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", before[1])  # noqa: B010
 
 
+def _clock_of_this_run() -> object:
+    """Return the clock of the run to which the caller belongs; None: there is no run."""
+    return getattr(getattr(_run.GLOBAL_RUN_CONTEXT, "runner", None), "clock", None)
+
+
+async def sleep(seconds: float) -> None:
+    """Sleep as ``trio.sleep`` does, by the clock of the simulation if the caller's run is one.
+
+    Other threads have runs of their own meanwhile, and a module that was imported in a simulation keeps this function.
+
+    Checkpoint: always.  Cancellation: nothing happens.
+    """
+    clock = _clock_of_this_run()
+    await (clock.sleep(seconds) if isinstance(clock, SimClock) else _SLEEP(seconds))
+
+
+async def sleep_until(deadline: float) -> None:
+    """Sleep as ``trio.sleep_until`` does, by the clock of the simulation if the caller's run is one.
+
+    Checkpoint: always.  Cancellation: nothing happens.
+    """
+    clock = _clock_of_this_run()
+    await (clock.sleep_until(deadline) if isinstance(clock, SimClock) else _SLEEP_UNTIL(deadline))
+
+
 @contextmanager
-def slept_by(clock: SimClock) -> Iterator[None]:
-    """Let ``clock`` see to every sleep inside this block: a third of all cancel scopes are made to sleep."""
+def slept_by_clocks() -> Iterator[None]:
+    """Let the clock of a simulation see to its sleeps in this block: a third of all cancel scopes are made to sleep."""
     before = trio.sleep, trio.sleep_until
-    setattr(trio, "sleep", clock.sleep)  # noqa: B010 - a function is no variable
-    setattr(trio, "sleep_until", clock.sleep_until)  # noqa: B010
+    setattr(trio, "sleep", sleep)  # noqa: B010 - a function is no variable
+    setattr(trio, "sleep_until", sleep_until)  # noqa: B010
     try:
         yield
     finally:
-        for function in before:
-            setattr(trio, function.__name__, function)
+        setattr(trio, "sleep", before[0])  # noqa: B010
+        setattr(trio, "sleep_until", before[1])  # noqa: B010
 
 
 def stacks() -> str:

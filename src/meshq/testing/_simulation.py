@@ -29,7 +29,7 @@ from meshq.testing._conditions import (
     without_collector,
 )
 from meshq.testing._node import Fabric, NodeOptions, SimNode
-from meshq.testing._scheduler import AbandonedError, Life, Scheduler, SimClock, scheduled_by, slept_by, stacks
+from meshq.testing._scheduler import AbandonedError, Life, Scheduler, SimClock, scheduled_by, slept_by_clocks, stacks
 from meshq.testing._swarm import Swarm
 from meshq.testing._tripwires import tripwires
 
@@ -226,7 +226,7 @@ def run_seed(
 
 
 def _run(simulation: Simulation, main: Main, network: NetworkFactory | None, limit_s: float) -> SimulationResult:
-    with scheduled_by(simulation.scheduler), slept_by(simulation.clock):
+    with scheduled_by(simulation.scheduler), slept_by_clocks():
         run = outcome.capture(partial(trio.run, simulation.run, main, network, limit_s, clock=simulation.clock))
     result = simulation.conclude()
     invariant(result.turns > 0, "trio did not ask the scheduler: its private names have changed")

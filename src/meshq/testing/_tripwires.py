@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import trio
+
 from meshq.errors import InvariantError
 
 #: Modules of the standard library whose own calls pass.
@@ -90,6 +92,18 @@ class TripwireError(InvariantError):
         self.call = call
 
 
+def _thread_wire(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse trio's worker threads, of which some may wait since before the simulation, to the run of this thread."""
+    thread = threading.get_ident()
+
+    async def run_sync(*arguments: Any, **keywords: Any) -> Any:
+        if threading.get_ident() == thread:
+            raise TripwireError("trio.to_thread.run_sync")
+        return await real(*arguments, **keywords)
+
+    return run_sync
+
+
 def _wire(call: str, real: Callable[..., Any]) -> Callable[..., Any]:
     def wired(*arguments: Any, **keywords: Any) -> Any:
         if sys._getframe(1).f_globals.get("__name__") in ALLOWED:
@@ -110,6 +124,8 @@ def tripwires() -> Iterator[None]:
                     function = getattr(owner, name)
                     real.append((owner, name, function))
                     setattr(owner, name, _wire(f"{owner.__name__}.{name}", function))
+        real.append((trio.to_thread, "run_sync", trio.to_thread.run_sync))
+        setattr(trio.to_thread, "run_sync", _thread_wire(trio.to_thread.run_sync))  # noqa: B010
         yield
     finally:
         for owner, name, function in reversed(real):

@@ -8,9 +8,11 @@ import attrs
 import pytest
 
 from meshq.errors import UsageError
+from meshq.testing import Cluster, ProcessCluster
 from meshq.testing.kit._fault_plan import groups_of, pairs_between
 from meshq.testing.kit._report import report_of
 from meshq.testing.kit._settled_plan import LinkView, NodeView, QueueView, moving
+from meshq.testing.processes._process_cluster import SIMULATED
 from meshq.testing.processes._proxy_plan import LinkRules
 
 NAMES = ["n0", "n1", "n2"]
@@ -115,3 +117,18 @@ def test_a_direction_of_a_proxy_is_cut_slow_or_loses_what_is_sent_and_the_other_
     assert [400 < late.count(0) < 600, 200 < late.count(0.2) < 300, 90 < late.count(0.6) < 160] == [True] * 3
     rules.restore()
     assert rules.lateness(there) == rules.lateness(back) == 0 and not rules.cuts()
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_what_only_a_simulated_cluster_has_is_named_with_what_there_is(name: str) -> None:
+    cluster = ProcessCluster.__new__(ProcessCluster)  # no process
+    with pytest.raises(UsageError, match=rf"real processes has no '{name}', .* it has: alive, client, cut,"):
+        getattr(cluster, name)
+    with pytest.raises(AttributeError, match="no attribute 'kil'"):
+        cluster.kil  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_cluster_of_processes_names_all_that_it_lacks() -> None:
+    internal = {"node", "report_lines", "until_healed"}
+    lacking = {name for name in dir(Cluster) if name[0] != "_"} - set(dir(ProcessCluster)) - internal
+    assert lacking <= set(SIMULATED)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from meshq import AddressSettings, Message
-from meshq.errors import MeshqError
+from meshq import AddressSettings, Client, Message
+from meshq.errors import MeshqError, NotFoundError
 from meshq.testing import Cluster, HistoryError, simulate
 from meshq.testing.history._history import History
 from meshq.testing.history._judged_stores import recoveries_of
@@ -302,6 +302,92 @@ def test_queues_that_may_lose_messages_are_not_judged() -> None:
         assert cluster.history.check() == ["orders"]
 
     in_cluster(test, nodes=1, queues=queues, address_settings=settings)
+
+
+async def send_two_bodies_of_an_id(client: Client) -> None:
+    await client.send("orders", b"42, first attempt", duplicate_id="42")
+    await client.send("orders", b"42, second attempt", duplicate_id="42")
+
+
+async def send_by_the_full_name(client: Client) -> None:
+    await client.send("orders::orders", b"a")
+
+
+async def consume_by_the_full_name(client: Client) -> None:
+    await client.send("orders", b"a")
+    async with client.consumer("orders::orders") as consumer:
+        await (await consumer.receive(timeout=5)).ack(confirm=True)  # type: ignore[union-attr]
+
+
+async def delete(client: Client) -> None:
+    await client.send("orders", b"a")
+    await client.delete_queue("orders")
+    await client.send("orders", b"b")
+
+
+async def move_in(client: Client) -> None:
+    await client.send("other", b"a")
+    await client.move_messages("other", address="orders")
+
+
+async def delete_what_is_not_there(client: Client) -> None:
+    await client.send("orders", b"a")
+    with pytest.raises(NotFoundError):
+        await client.delete_queue("nothing::orders")
+
+
+@pytest.mark.parametrize(
+    ("program", "judged"),
+    [
+        (send_two_bodies_of_an_id, ["orders"]),
+        (send_by_the_full_name, ["orders"]),
+        (consume_by_the_full_name, ["orders"]),
+        (delete, []),
+        (move_in, []),
+        (delete_what_is_not_there, ["orders"]),
+    ],
+)
+def test_a_right_program_is_not_accused(program: Callable[[Client], Awaitable[None]], judged: list[str]) -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.client("n0") as client:
+            await program(client)
+            assert cluster.history.check() == judged  # what is left
+            async with client.consumer("orders") as consumer:
+                while (message := await consumer.receive(timeout=1)) is not None:
+                    await message.ack(confirm=True)
+        await cluster.settled()
+        assert cluster.history.check() == judged
+
+    in_cluster(test, nodes=1)
+
+
+def test_a_queue_that_was_purged_is_not_judged_when_its_node_has_started_again() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.client("n0") as client:
+            await client.send("orders", b"a")
+            await client.purge_queue("orders")
+        cluster.kill("n0")
+        await cluster.restart("n0")
+        assert cluster.history.check() == []
+
+    in_cluster(test, nodes=1)
+
+
+def test_both_bodies_of_a_duplicate_id_are_one_message_too_many_and_none_of_them_is_a_lost_one() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.client("n0") as client:
+            await send_two_bodies_of_an_id(client)
+        assert await receive(cluster, "n0") == [b"42, first attempt"]
+        await cluster.settled()
+        history = cluster._world.recorder.history
+        first = history.deliveries[0]
+        history.deliveries.append(attrs.evolve(first, number=1, uid=2, sequence=first.sequence + 1))
+        assert "Q4" in checked(cluster)
+        history.deliveries.clear()
+        history.settlements.clear()
+        assert "Q1" in checked(cluster)
+
+    in_cluster(test, nodes=1)
 
 
 async def busy(cluster: Cluster) -> None:

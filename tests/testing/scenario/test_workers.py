@@ -37,14 +37,41 @@ async def odd(cluster: Cluster) -> None:
 
 
 async def elsewhere(cluster: Cluster) -> None:
-    """Fails in any process but that of the test."""
+    """Fails in any process but that of the test, as far as it is not the first seed."""
     await trio.sleep(1)
-    assert multiprocessing.parent_process() is None, "this is no process of the test"
+    if cluster.seed:
+        assert multiprocessing.parent_process() is None, "this is no process of the test"
+
+
+async def attempt(cluster: Cluster) -> None:
+    """Do what a test puts something in the place of."""
+    await trio.sleep(1)
+
+
+async def calls_attempt(cluster: Cluster) -> None:
+    """Do what the module has under a name."""
+    await attempt(cluster)
+
+
+async def fail(cluster: Cluster) -> None:
+    """Fail after the same second."""
+    await attempt_itself(cluster)
+    raise ValueError("put in its place")
+
+
+async def wait_longer(cluster: Cluster) -> None:
+    """Pass with another trace."""
+    await attempt_itself(cluster)
+    await attempt_itself(cluster)
+
+
+attempt_itself = attempt
 
 
 async def dies(cluster: Cluster) -> None:
-    """Its process dies."""
-    os._exit(3)
+    """Its process dies, if it is not that of the test."""
+    if multiprocessing.parent_process() is not None:
+        os._exit(3)
 
 
 def facts(report: SimulationReport) -> list[object]:
@@ -73,13 +100,24 @@ def test_what_another_process_can_not_load_or_do_is_named() -> None:
 
     with pytest.raises(UsageError, match=r"workers=2: a process needs a call whose scenario.*local"):
         simulate(local, workers=2, **SETTINGS)
-    with pytest.raises(BrokenError, match=r"seed 0 failed in another process and not in this one, .* no process of"):
+    with pytest.raises(BrokenError, match=r"seed 1 failed in another process and not in this one, .* no process of"):
         simulate(elsewhere, seeds=2, workers=2, **SETTINGS)
     with pytest.raises(BrokenError, match="a process that ran seeds has died"):
         simulate(dies, seeds=2, workers=2, **SETTINGS)
     for wrong in (0, 1.5, True):
         with pytest.raises(SettingsError, match=r"workers=.* is not allowed; allowed: a number of processes from 1"):
             simulate(good, workers=wrong, **SETTINGS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("other", "found"), [(fail, r"\(passed\) and here \(ValueError"), (wait_longer, "not the same")]
+)
+def test_what_a_test_has_replaced_is_not_replaced_in_another_process(
+    other: object, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "attempt", other)
+    with pytest.raises(BrokenError, match=found):
+        simulate(calls_attempt, seeds=2, workers=2, **SETTINGS)
 
 
 PROGRAM = """

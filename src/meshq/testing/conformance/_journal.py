@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
 import trio
 
 from meshq.concurrency import first_error
-from meshq.errors import BusyError, ClosedError, NotFoundError, SettingsError
+from meshq.errors import BusyError, ClosedError, NotFoundError, SettingsError, kind_of
 from meshq.testing.conformance._assertions import NonconformanceError, expect, expect_equal, expect_raises
 from meshq.testing.conformance._cancelling import CHECKPOINTS_MAX, is_cancelled
 
@@ -23,6 +23,8 @@ TASKS: Final = 8
 EACH: Final = 5
 #: Bytes of a payload that an error shows.
 SHOWN_BYTES_MAX: Final = 40
+#: What ``check_journal`` is given.
+MAKES: Final = "a function that returns an empty JournalPlace"
 #: Positions that no record has.
 NOWHERE: Final = (0, -1, 10**9)
 
@@ -95,13 +97,14 @@ async def check_journal(make: Callable[[], JournalPlace]) -> None:
     Cancellation: ends the check that runs.
     Raises:
         NonconformanceError: the journal breaks a promise, or raises an error that the contract does not name.
+        SettingsError: ``make`` is no such function.
     """
     for check in JOURNAL_CHECKS:
         try:
             await check(make)
         except Exception as error:
             first = first_error(error)
-            if isinstance(first, NonconformanceError):
+            if isinstance(first, NonconformanceError) or (isinstance(first, SettingsError) and first.setting == "make"):
                 raise first from first.__cause__
             sentence = str(getattr(check, "__name__", check)).strip("_").replace("_", " ")
             raise NonconformanceError(f"{sentence}: {first!r} was raised") from first
@@ -126,8 +129,16 @@ async def _records(journal: PlainJournal) -> Found:
     return [(int(record.position), bytes(record.payload)) async for record in journal.replay()]
 
 
+def _block(place: JournalPlace) -> AbstractAsyncContextManager[PlainJournal]:
+    """Return the block in which a journal is open at a place."""
+    block = place.open()
+    if not isinstance(block, AbstractAsyncContextManager):
+        raise SettingsError("make", place, f"{MAKES}, whose open() returns a block, and not {kind_of(block)}")
+    return block
+
+
 async def _reopened(place: JournalPlace) -> Found:
-    async with place.open() as journal:
+    async with _block(place) as journal:
         return await _records(journal)
 
 
@@ -135,15 +146,32 @@ async def _after_a_crash(place: JournalPlace) -> Found:
     return await _reopened(place.crashed())
 
 
+def _new_place(make: Callable[[], JournalPlace]) -> JournalPlace:
+    """Return a new place; raise ``SettingsError`` if ``make`` returns none."""
+    place = make() if callable(make) else None
+    if not isinstance(place, JournalPlace):
+        raise SettingsError("make", make, MAKES if place is None else f"{MAKES}, and not {kind_of(place)}")
+    return place
+
+
+@asynccontextmanager
+async def _first_opened(make: Callable[[], JournalPlace]) -> AsyncIterator[tuple[JournalPlace, PlainJournal]]:
+    """Open a new place; it must be empty, or all that is found later says nothing."""
+    place = _new_place(make)
+    async with _block(place) as journal:
+        if await _records(journal):
+            raise SettingsError("make", make, f"{MAKES}, another one at each call")
+        yield place, journal
+
+
 async def _a_new_journal_is_empty(make: Callable[[], JournalPlace]) -> None:
-    place = make()
+    place = _new_place(make)
     _expect_records(await _reopened(place), [], "a new journal has no records")
     _expect_records(await _reopened(place), [], "a journal that was opened and closed has no records")
 
 
 async def _records_come_in_order_and_as_they_were(make: Callable[[], JournalPlace]) -> None:
-    place = make()
-    async with place.open() as journal:
+    async with _first_opened(make) as (place, journal):
         positions = [await journal.append(payload) for payload in PAYLOADS]
         expect_equal(list(await journal.append_many([])), [], "append_many of nothing returns nothing")
         positions += await journal.append_many(PAYLOADS)
@@ -155,8 +183,7 @@ async def _records_come_in_order_and_as_they_were(make: Callable[[], JournalPlac
 
 
 async def _a_deleted_record_is_gone(make: Callable[[], JournalPlace]) -> None:
-    place = make()
-    async with place.open() as journal:
+    async with _first_opened(make) as (place, journal):
         first, second, third = await journal.append_many([b"1", b"2", b"3"])
         await journal.delete(second)
         wanted = [(first, b"1"), (third, b"3")]
@@ -168,8 +195,7 @@ async def _a_deleted_record_is_gone(make: Callable[[], JournalPlace]) -> None:
 
 
 async def _a_position_is_never_given_again(make: Callable[[], JournalPlace]) -> None:
-    place = make()
-    async with place.open() as journal:
+    async with _first_opened(make) as (place, journal):
         last = (await journal.append_many([b"1", b"2"]))[-1]
         await journal.delete(last)
         new = await journal.append(b"3")
@@ -180,8 +206,8 @@ async def _a_position_is_never_given_again(make: Callable[[], JournalPlace]) -> 
 
 
 async def _what_append_has_returned_survives_a_crash(make: Callable[[], JournalPlace]) -> None:
-    place, wanted = make(), []
-    async with place.open() as journal:
+    wanted = []
+    async with _first_opened(make) as (place, journal):
         for payload in PAYLOADS:
             wanted.append((await journal.append(payload), payload))
             _expect_records(await _after_a_crash(place), wanted, "a record is durable when append returns")
@@ -191,8 +217,7 @@ async def _what_append_has_returned_survives_a_crash(make: Callable[[], JournalP
 
 
 async def _what_delete_has_returned_survives_a_crash(make: Callable[[], JournalPlace]) -> None:
-    place = make()
-    async with place.open() as journal:
+    async with _first_opened(make) as (place, journal):
         left = list(zip(await journal.append_many(PAYLOADS), PAYLOADS, strict=True))
         while left:
             await journal.delete(left.pop(0)[0])
@@ -200,8 +225,7 @@ async def _what_delete_has_returned_survives_a_crash(make: Callable[[], JournalP
 
 
 async def _a_journal_goes_on_after_a_crash(make: Callable[[], JournalPlace]) -> None:
-    place = make()
-    async with place.open() as journal:
+    async with _first_opened(make) as (place, journal):
         wanted = [(await journal.append(b"1"), b"1")]
         crashed = place.crashed()
     async with crashed.open() as journal:
@@ -213,7 +237,6 @@ async def _a_journal_goes_on_after_a_crash(make: Callable[[], JournalPlace]) -> 
 
 
 async def _tasks_that_append_at_once_lose_nothing(make: Callable[[], JournalPlace]) -> None:
-    place = make()
     confirmed: dict[int, bytes] = {}
 
     async def append(task: int) -> None:
@@ -225,7 +248,7 @@ async def _tasks_that_append_at_once_lose_nothing(make: Callable[[], JournalPlac
             expect(position > before, "the records of one task keep their order")
             confirmed[position], before = payload, position
 
-    async with place.open() as journal:
+    async with _first_opened(make) as (place, journal):
         async with trio.open_nursery() as nursery:
             for task in range(TASKS):
                 nursery.start_soon(append, task)
@@ -237,7 +260,6 @@ async def _tasks_that_append_at_once_lose_nothing(make: Callable[[], JournalPlac
 
 
 async def _a_crash_while_records_are_written_leaves_whole_ones(make: Callable[[], JournalPlace]) -> None:
-    place = make()
     given = [b"record %d " % number * 300 for number in range(EACH)]
     crashes: list[tuple[Found, JournalPlace]] = []
     confirmed: Found = []
@@ -247,7 +269,7 @@ async def _a_crash_while_records_are_written_leaves_whole_ones(make: Callable[[]
             confirmed.append((await journal.append(payload), payload))
         done.set()
 
-    async with place.open() as journal, trio.open_nursery() as nursery:
+    async with _first_opened(make) as (place, journal), trio.open_nursery() as nursery:
         done = trio.Event()
         nursery.start_soon(append, done)
         while not done.is_set():
@@ -264,7 +286,7 @@ async def _a_crash_while_records_are_written_leaves_whole_ones(make: Callable[[]
 
 
 async def _a_replay_has_the_records_of_its_call(make: Callable[[], JournalPlace]) -> None:
-    async with make().open() as journal:
+    async with _first_opened(make) as (_, journal):
         positions = await journal.append_many([b"1", b"2", b"3"])
         replay = journal.replay()
         await journal.append(b"4")
@@ -274,8 +296,8 @@ async def _a_replay_has_the_records_of_its_call(make: Callable[[], JournalPlace]
 
 
 async def _a_cancelled_append_is_whole_or_not_there(make: Callable[[], JournalPlace]) -> None:
-    place, wanted = make(), [b"before"]
-    async with place.open() as journal:
+    wanted = [b"before"]
+    async with _first_opened(make) as (place, journal):
         await journal.append(b"before")
         for checkpoint in range(CHECKPOINTS_MAX):
             payload = b"cancelled at %d" % checkpoint
@@ -296,7 +318,7 @@ async def _a_cancelled_append_is_whole_or_not_there(make: Callable[[], JournalPl
 
 async def _wrong_values_change_nothing(make: Callable[[], JournalPlace]) -> None:
     wrong: list[Any] = ["text", None, 7]
-    async with make().open() as journal:
+    async with _first_opened(make) as (_, journal):
         for value in wrong:
             with expect_raises(SettingsError, "a payload is like bytes"):
                 await journal.append(value)
@@ -309,8 +331,7 @@ async def _wrong_values_change_nothing(make: Callable[[], JournalPlace]) -> None
 
 
 async def _a_place_has_one_journal_at_a_time(make: Callable[[], JournalPlace]) -> None:
-    place = make()
-    async with place.open() as journal:
+    async with _first_opened(make) as (place, journal):
         await journal.append(b"1")
         with expect_raises(BusyError, "a place has one open journal at a time"):
             async with place.open():
@@ -320,6 +341,26 @@ async def _a_place_has_one_journal_at_a_time(make: Callable[[], JournalPlace]) -
     with expect_raises(ClosedError, "a closed journal takes no records"):
         await journal.append(b"3")
     expect_equal(len(await _reopened(place)), 2, "a place whose journal was closed can be opened again")
+
+
+async def _a_journal_that_was_closed_writes_nothing_more(make: Callable[[], JournalPlace]) -> None:
+    confirmed: Found = []
+
+    async def append(payload: bytes) -> None:
+        with suppress(ClosedError):
+            confirmed.append((await journal.append(payload), payload))
+
+    async with trio.open_nursery() as nursery:
+        async with _first_opened(make) as (place, journal):
+            for task in range(TASKS):
+                nursery.start_soon(append, b"record of %d" % task)
+            await trio.lowlevel.checkpoint()
+        found = await _reopened(place)
+    _expect_records(
+        await _reopened(place), found, "an append that is under way writes nothing once its journal is closed"
+    )
+    for record in confirmed:
+        expect(record in found, f"an append returns when its record is written: {_shown(record)} was not there")
 
 
 #: The checks of the suite, in order.
@@ -337,4 +378,5 @@ JOURNAL_CHECKS: Final[tuple[JournalCheck, ...]] = (
     _a_cancelled_append_is_whole_or_not_there,
     _wrong_values_change_nothing,
     _a_place_has_one_journal_at_a_time,
+    _a_journal_that_was_closed_writes_nothing_more,
 )

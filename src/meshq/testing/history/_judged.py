@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
@@ -14,9 +14,9 @@ from meshq.settings import AddressSettings, settings_for
 from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import CHECKERS, NODE_CHECKERS, HistoryError, found_by
 from meshq.testing.history._final_counts import FinalCounts
-from meshq.testing.history._history import History, place_of
+from meshq.testing.history._history import History, Send, place_of
 from meshq.testing.history._node_facts import ExportedCounter
-from meshq.testing.history._recorder import Recorder
+from meshq.testing.history._recorder import Recorder, queue_named
 
 #: Characters of a body that are shown.
 SHOWN_BYTES_MAX: Final = 60
@@ -115,9 +115,9 @@ class ClusterHistory:
         crash, comes to the same (Q15), nothing is left of a node that was stopped (Q16).  A message that was rejected
         or has expired is dead once (Q13).  Q1, Q3, Q8 and Q17 are judged while every node, or its backup, serves: call
         ``await cluster.healed()`` before.  Q4 and Q5 are judged of clients that stayed at their node, and Q7 in a
-        cluster with one node.  A queue is left out whose address drops or replaces messages, or from which some were
-        expired, purged, moved or dead-lettered; and an address of dead letters.  To a judged queue nothing may come but
-        what clients of the test send.
+        cluster with one node.  A queue is left out whose address drops or replaces messages, from which some expired,
+        were purged, moved or dead-lettered, to which some were moved, or that was deleted; and an address of dead
+        letters.  To a judged queue nothing may come but what clients of the test send.
 
         Raises:
             HistoryError: ``checkers`` names the promises, and the text has the story of the first message concerned.
@@ -229,10 +229,19 @@ class ClusterHistory:
         """Return the part of one queue, with the expectations of the checkers."""
         whole, stores = self._recorder.history, self._cluster.store_of
         part = History(lambda: 0.0)
-        sends = {op: send for op, send in whole.sends.items() if send.queues == (queue,)}
-        part.sends = {op: attrs.evolve(send, node=stores(send.node)) for op, send in sends.items()}
-        given = [one for one in whole.deliveries if one.queue == queue]
-        renamed = {one.number: attrs.evolve(one, node=stores(one.node)) for one in given}
+        sends = {op: send for op, send in whole.sends.items() if queue_named(send.queues[0]) == queue}
+        same = one_message(sends.values())
+        part.sends = {
+            op: attrs.evolve(send, node=stores(send.node), queues=(queue,), uid=same.get(send.uid, send.uid))
+            for op, send in sends.items()
+        }
+        renamed = {
+            one.number: attrs.evolve(
+                one, node=stores(one.node), queue=queue, uid=None if one.uid is None else same.get(one.uid, one.uid)
+            )
+            for one in whole.deliveries
+            if queue_named(one.queue) == queue
+        }
         part.deliveries = list(renamed.values())
         for op, settlement in whole.settlements.items():
             mine = tuple(renamed[one.number] for one in settlement.deliveries if one.number in renamed)
@@ -246,10 +255,32 @@ class ClusterHistory:
         if several or any(send.delay_s for send in part.sends.values()):
             part.expected.moves(queue)
             part.expected.redistributes(queue)
-        for send in part.sends.values():
-            if send.ttl_s < math.inf or send.uid in self._recorder.streamed:
+        for op, send in part.sends.items():
+            if send.ttl_s < math.inf or sends[op].uid in self._recorder.streamed:
                 part.gone(queue, send.uid, "it may have expired, or was streamed")
         return part
+
+
+def one_message(sends: Iterable[Send]) -> dict[int, int]:
+    """Return the number under which to judge a message, where it isn't its own.
+
+    Bodies that were sent under one duplicate id are one message, of which the broker keeps the body that came first.
+    A send that surely did nothing is no part of it.
+    """
+    found: dict[int, int] = {}
+
+    def first(uid: int) -> int:
+        while uid in found:
+            uid = found[uid]
+        return uid
+
+    by_id: dict[str, int] = {}
+    for send in sends:
+        if send.duplicate_id is not None and send.possible:
+            one, other = first(send.uid), first(by_id.setdefault(send.duplicate_id, send.uid))
+            if one != other:
+                found[max(one, other)] = min(one, other)
+    return {uid: first(uid) for uid in found}
 
 
 def settings_of(patterns: Mapping[str, AddressSettings], queues: Sequence[str]) -> dict[str, AddressSettings]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 import trio
 
 from meshq.abc import TermGuard
+from meshq.address import SEPARATOR
 from meshq.client import Client, Consumer, Producer, Transaction
 from meshq.errors import MeshqError, UsageError
 from meshq.message import Message
@@ -44,7 +45,8 @@ class Recorder:
         self.streamed: set[int] = set()
         #: Sends, by number, of which the client was at one node from begin to end; others may stand at several nodes.
         self.stayed: set[int] = set()
-        #: Queues from which brokers have said that messages were taken: expired, or dead-lettered.
+        #: Queues that are not judged, and why: messages expired or were dead-lettered, or a client has moved or removed
+        #: some.
         self.lossy: dict[str, str] = {}
         #: Addresses from which an operator has moved messages.
         self.moved_from: dict[str, None] = {}
@@ -192,6 +194,8 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
         (Transaction, "settle", _settling_in_transaction(recorder, Transaction.settle)),
         (Client, "move_messages", _moving(recorder, Client.move_messages)),
         (Client, "redrive", _moving(recorder, Client.redrive)),
+        (Client, "purge_queue", _emptying(recorder, Client.purge_queue)),
+        (Client, "delete_queue", _emptying(recorder, Client.delete_queue)),
     ]
     real = [(owner, name, getattr(owner, name)) for owner, name, _ in calls]
     try:
@@ -215,12 +219,41 @@ def _acting(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
     return may_act
 
 
+def queue_named(target: str) -> str:
+    """Return the name of the queue of a target, as of ``orders::orders``; for an address alone, the address."""
+    return target.rpartition(SEPARATOR)[2]
+
+
+@contextmanager
+def _changing(recorder: Recorder, why: str, *targets: object) -> Iterator[None]:
+    """Leave queues out of the verdict, unless the call in this block surely did nothing."""
+    names = [queue_named(target) for target in targets if isinstance(target, str)]
+    new = [name for name in dict.fromkeys(names) if name not in recorder.lossy]
+    recorder.lossy.update(dict.fromkeys(new, why))
+    try:
+        yield
+    except MeshqError as error:
+        if error.outcome == "not_done":
+            for name in new:
+                recorder.lossy.pop(name, None)
+        raise
+
+
 def _moving(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
-    async def move(self: Any, source: str, *arguments: Any, **keywords: Any) -> Any:
-        recorder.moved_from[source] = None
-        return await real(self, source, *arguments, **keywords)
+    async def move(self: Any, name: str, *arguments: Any, **keywords: Any) -> Any:
+        recorder.moved_from[queue_named(str(name))] = None
+        with _changing(recorder, "moved", name, *arguments, keywords.get("address")):
+            return await real(self, name, *arguments, **keywords)
 
     return move
+
+
+def _emptying(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
+    async def empty(self: Any, name: str) -> Any:
+        with _changing(recorder, "purged or deleted", name):
+            return await real(self, name)
+
+    return empty
 
 
 def _sending(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from meshq import blocking
 from meshq.client import ClientOptions
@@ -23,6 +23,13 @@ from meshq.testing.processes._child_process import START_S, ChildProcess
 from meshq.testing.processes._link_proxy import LinkProxy
 from meshq.testing.processes._process_quorum import WITNESSES
 
+#: What a simulated cluster has beside, for which real processes have nothing.
+SIMULATED: Final = (
+    *("broker", "clock", "disk", "healed", "history", "power_loss", "report", "rng", "seed", "spawn", "stop"),
+    *("wait_for", "wall_clock"),
+)
+#: Calls of the fixture, not of tests.
+OF_THE_FIXTURE: Final = ("close", "form", "host")
 #: Two looks that see the same are so many seconds apart.
 QUIET_S: Final = 0.5
 #: Seconds between two looks whether a node serves.
@@ -136,6 +143,15 @@ class ProcessCluster(LinkFaults):
             return {}
         others = [other for other in self._urls if other != name]
         return {_port(self._urls[other]): self._proxy.ports[name, other] for other in others}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Raise ``UsageError`` for the name of a call that only a simulated cluster has."""
+            if name in SIMULATED:
+                calls = ", ".join(call for call in dir(type(self)) if call[0] != "_" and call not in OF_THE_FIXTURE)
+                raise UsageError(f"a cluster of real processes has no {name!r}, as meshq_cluster has; it has: {calls}")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<ProcessCluster {', '.join(f'{name}: {state}' for name, state in self._states().items())}>"
