@@ -13,6 +13,7 @@ from meshq.ha.colocated import HostedReplica
 from meshq.ha.replication import HostedAt
 from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing
 from meshq.ha.votes import apart_from
+from tests.ha.colocated import until
 from tests.ha.replicated import Machines, machines, url_of
 
 ALONE: dict[str, Any] = {"cluster": {"static_connectors": []}}
@@ -62,6 +63,37 @@ async def test_a_replica_whose_place_the_disk_does_not_take_is_left_out() -> Non
                 if event.kind == "replica_dropped":
                     reasons.append(event.reason)
         assert reasons == ["disk"]
+
+
+def remembered(ground: Machines) -> str:
+    """The place of its replica, as the disk of a has it."""
+    file = ground.disks["a"].mount().open("/data/standing")
+    return decode_standing(file.read_at(0, 100_000), "standing").place
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_place_that_is_written_late_does_not_replace_that_of_the_replica_that_counts(fails: bool) -> None:
+    async with machines() as (ground, nursery):
+        first, second = await hosted_pair(ground, nursery)
+        await ground.crash(second)
+        await until(lambda: len(first.ha.in_sync) == 1, 60)
+        gate = ground.threads["a"].close("remember")
+        # The next one has everything, its place is being written, and it goes.
+        third = await ground.start(nursery, ground.broker("c", hosted()))
+        await until(lambda: third.ha.phase == "syncing", 60)
+        await trio.sleep(2)
+        await ground.crash(third)
+        await ground.start(nursery, ground.broker("b", hosted()))
+        await trio.sleep(2)
+        assert len(first.ha.in_sync) == 1
+        if fails:
+            # The name is on the disk all the same.
+            ground.disks["a"].faults.inject("sync_directory", times=1)
+        ground.threads["a"].open()
+        assert gate.is_set()
+        await first.ha.wait_for(in_sync=True, timeout=60)
+        assert remembered(ground) == url_of("b")
+        nursery.cancel_scope.cancel()
 
 
 def test_a_voter_that_hosts_the_replica_votes_only_where_their_number_stays_odd() -> None:
