@@ -482,9 +482,9 @@ class ReplicationPart:
 
     # -- what is seen
 
-    def _complain(self, error: Exception, url: str = "") -> None:
+    def _complain(self, error: Exception, url: str = "", hint: str = "") -> None:
         text = f"{type(error).__name__}: {error}"
-        text = text if url in text else f"{text} ({url})"
+        text = (text if url in text else f"{text} ({url})") + hint
         if isinstance(error, ConnectionBrokenError) and not self._last_error.startswith(type(error).__name__):
             # A node that is not there is no news where another one has said what is wrong.
             text = self._last_error or text
