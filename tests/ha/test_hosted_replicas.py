@@ -131,7 +131,8 @@ async def test_a_node_of_another_pair_at_the_place_of_the_replica_makes_no_diffe
         await ground.crash(first)
         ground.disks["b"] = SimDisk()
         await ground.start(nursery, ground.broker("b", other, cluster={"static_connectors": []}))
-        again = await ground.start(nursery, ground.broker("a", ReplicationPrimary(), **ALONE))
+        waits = ReplicationPrimary(wait_for_activation=False)
+        again = await ground.start(nursery, ground.broker("a", waits, **ALONE))
         await again.ha.wait_for(role="primary", phase="active", timeout=60)
         nursery.cancel_scope.cancel()
 
