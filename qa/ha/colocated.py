@@ -30,6 +30,7 @@ from qa.ha.colocated_replicas import (
     TTL_S,
     Numbers,
     ThirdProcess,
+    replace_replica,
     replicating,
     until_protected,
 )
@@ -52,7 +53,7 @@ FAULTS: Final = {"kill": 5, "kill_both": 1, "pause": 3, "long_pause": 3, "stop":
     "clock": 1,
 }
 #: Those of runs in which each node has a store of its own.
-REPLICATED_FAULTS: Final = {**FAULTS, "third": 3}
+REPLICATED_FAULTS: Final = {**FAULTS, "third": 3, "replaced": 2}
 DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
 DISK_ERRORS_MAX: Final = 3
 #: What the fixed seeds have to have seen, each at least once.
@@ -338,6 +339,8 @@ async def _carry_out(stage: ColocatedStage, half: Half, kind: str) -> None:
         stage.third.machine.kill()
         await trio.sleep(rng.uniform(0.0, 4.0))
         stage.third.start()
+    elif kind == "replaced":
+        await replace_replica(stage)
     elif kind in ("pause", "long_pause"):
         silence_s = TTL_S if stage.replicates else LEASE_S
         machine.pause()

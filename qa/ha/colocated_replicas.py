@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -24,6 +24,8 @@ THIRD: Final = "c"
 #: Silence after which a link is given up, and the time of a slow replica.
 TTL_S: Final = 3.0
 SLOW_S: Final = 1.5
+#: The longest time for which a file takes the place of another one where the disk is slow.
+HANG_S: Final = 6.0
 #: Within these seconds the nodes know who votes.
 FORMED_S: Final = 4.0
 RETRY: Final[dict[str, Any]] = {"retry_interval": 0.1, "max_retry_interval": 0.5}
@@ -76,6 +78,51 @@ class ThirdProcess:
             env=self.machine.env,
         )
         await broker.run()
+
+
+async def replace_replica(stage: ColocatedStage) -> None:
+    """Let the first node lose its replica, and the next one while its place is being written; the first one is back.
+
+    At the end the node itself is lost, and has to find the replica that has taken over.
+    """
+    node, host = stage.halves
+    third, rng, disk = stage.third, stage.rng, node.machine.disk
+    if third is None or node.broker is None or not is_protected(node, stage.brokers, home=True):
+        return
+    host.machine.kill()
+    slow_s, before = rng.uniform(HANG_S / 2, HANG_S), disk.latency
+    try:
+        await _met(lambda: len(node.broker.ha.in_sync) == 1, HANG_S)
+        # From here on a file takes the place of another one slowly.
+        disk.latency = lambda call, size: slow_s if call == "replace" else 0.0
+        await _met(lambda: _runs_backup(third), HANG_S)
+        await trio.sleep(rng.uniform(0.0, 1.0))
+        host.machine.start()
+        host.start()
+        third.machine.kill()
+        await trio.sleep(rng.uniform(0.0, 1.0))
+        third.start()
+        await _met(lambda: len(node.broker.ha.in_sync) == 2, 2 * HANG_S)
+    finally:
+        disk.latency = before
+    await trio.sleep(rng.uniform(0.0, 1.0))
+    node.machine.kill()
+    await trio.sleep(rng.uniform(TTL_S, 2 * TTL_S))
+    node.machine.start()
+    node.start()
+
+
+async def _met(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition is met, so long at most."""
+    until = trio.current_time() + seconds
+    while not condition() and trio.current_time() < until:  # noqa: ASYNC110 - what is looked at tells nobody
+        await trio.sleep(0.05)
+
+
+def _runs_backup(third: ThirdProcess) -> bool:
+    """Whether a backup in the third process gets its copy, or has it."""
+    found = () if third.broker is None else third.broker.ha.hosted
+    return any(one.phase in ("syncing", "in_sync") for one in found)
 
 
 class Numbers:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from meshq import Broker, Colocated, Message, ReplicationBackup, ReplicationPrimary, ScaleDown
+from meshq import Broker, Colocated, MajorityVote, Message, ReplicationBackup, ReplicationPrimary, ScaleDown
 from meshq.testing import MemoryQuorum
 from tests.ha.colocated import until
 from tests.ha.replicated import PORTS, Machines, machines, url_of
@@ -78,6 +78,20 @@ async def test_each_of_two_runs_the_backup_of_the_other_and_both_survive_the_dea
         await back.ha.wait_for(role="primary", phase="active", timeout=60)
         async with ground.client_of(lost) as client:
             assert (await client.queue("q")).ready == 2
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+async def test_three_brokers_with_their_number_as_the_size_survive_the_death_of_one() -> None:
+    vote = {"quorum": MajorityVote(size=3, vote_retry_wait=1.0)}
+    async with machines() as (ground, nursery), circle(ground, nursery, primary=vote, backup=vote) as (a, b, _):
+        await ground.crash(a)
+        await until(lambda: b.ha.hosted[0].state == "active", 60)
+        # Its node has lost its replica, and goes on.
+        for url in (f"tcp://127.0.0.1:{PORTS['b'] + 100}", url_of("b")):
+            async with ground.client_at(url) as client:
+                with trio.fail_after(30):
+                    await client.send("q", Message(b"more", durable=True))
         nursery.cancel_scope.cancel()
 
 

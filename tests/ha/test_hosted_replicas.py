@@ -9,10 +9,13 @@ import pytest
 import trio
 
 from meshq import Message, ReplicationBackup, ReplicationPrimary
+from meshq.ha._store_claim import StoreClaim
 from meshq.ha.colocated import HostedReplica
 from meshq.ha.replication import HostedAt
 from meshq.ha.replication._standing_format import Standing, decode_standing, encode_standing
 from meshq.ha.votes import apart_from
+from meshq.testing import SimDisk
+from tests.ha.colocated import until
 from tests.ha.replicated import Machines, machines, url_of
 
 ALONE: dict[str, Any] = {"cluster": {"static_connectors": []}}
@@ -64,6 +67,76 @@ async def test_a_replica_whose_place_the_disk_does_not_take_is_left_out() -> Non
         assert reasons == ["disk"]
 
 
+def remembered(ground: Machines) -> str:
+    """The place of its replica, as the disk of a has it."""
+    file = ground.disks["a"].mount().open("/data/standing")
+    return decode_standing(file.read_at(0, 100_000), "standing").place
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_place_that_is_written_late_does_not_replace_that_of_the_replica_that_counts(fails: bool) -> None:
+    async with machines() as (ground, nursery):
+        first, second = await hosted_pair(ground, nursery)
+        await ground.crash(second)
+        await until(lambda: len(first.ha.in_sync) == 1, 60)
+        gate = ground.threads["a"].close("remember")
+        # The next one has everything, its place is being written, and it goes.
+        third = await ground.start(nursery, ground.broker("c", hosted()))
+        await until(lambda: third.ha.phase == "syncing", 60)
+        await trio.sleep(2)
+        await ground.crash(third)
+        await ground.start(nursery, ground.broker("b", hosted()))
+        await trio.sleep(2)
+        assert len(first.ha.in_sync) == 1
+        if fails:
+            # The name is on the disk all the same.
+            ground.disks["a"].faults.inject("sync_directory", times=1)
+        ground.threads["a"].open()
+        assert gate.is_set()
+        await first.ha.wait_for(in_sync=True, timeout=60)
+        assert remembered(ground) == url_of("b")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_node_that_refuses_at_the_place_of_the_replica_holds_its_primary_up_until_that_is_claimed() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await hosted_pair(ground, nursery)
+        await ground.crash(second)
+        await ground.crash(first)
+        ground.disks["b"] = SimDisk()
+        await ground.start(nursery, ground.broker("b", None, cluster={"password": "other", "static_connectors": []}))
+        waits = ReplicationPrimary(wait_for_activation=False)
+        again = await ground.start(nursery, ground.broker("a", waits, **ALONE))
+        await until(lambda: "the authentication failed" in again.ha.last_error, 60)
+        await trio.sleep(10)
+        # It may be the host, with another password.
+        assert (again.state, again.ha.phase) == ("waiting", "searching")
+        assert f"({url_of('b')}): the replica that came in sync last was there" in again.ha.last_error
+        assert "`meshq store claim`" in again.ha.last_error
+        await ground.crash(again)
+        StoreClaim(ground.disks["a"].mount(), "/data").mark(0)
+        for _ in range(2):
+            # Nor is the place asked later.
+            again = await ground.start(nursery, ground.broker("a", waits, **ALONE))
+            await again.ha.wait_for(role="primary", phase="active", timeout=60)
+            await ground.crash(again)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("other", [None, ReplicationPrimary()])
+async def test_a_node_of_another_pair_at_the_place_of_the_replica_makes_no_difference(other: Any) -> None:
+    async with machines() as (ground, nursery):
+        first, second = await hosted_pair(ground, nursery)
+        await ground.crash(second)
+        await ground.crash(first)
+        ground.disks["b"] = SimDisk()
+        await ground.start(nursery, ground.broker("b", other, cluster={"static_connectors": []}))
+        waits = ReplicationPrimary(wait_for_activation=False)
+        again = await ground.start(nursery, ground.broker("a", waits, **ALONE))
+        await again.ha.wait_for(role="primary", phase="active", timeout=60)
+        nursery.cancel_scope.cancel()
+
+
 def test_a_voter_that_hosts_the_replica_votes_only_where_their_number_stays_odd() -> None:
     assert apart_from(["b"], ["b"]) == ("b",)
     assert apart_from(["b", "c"], ["b"]) == ("c",)
@@ -79,4 +152,6 @@ def test_the_place_of_a_replica_is_in_the_memory_of_its_primary_if_there_is_one(
     data = encode_standing(standing)
     assert decode_standing(data, "f") == standing
     assert (b'"place"' in data) is bool(place)
-    assert standing.unclaimed.place == place == attrs.evolve(standing, epoch=4).place
+    assert attrs.evolve(standing, epoch=4).place == place
+    # Who claims a store waits for no node any more.
+    assert standing.unclaimed.place == ""

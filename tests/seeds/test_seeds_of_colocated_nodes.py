@@ -8,7 +8,9 @@ import attrs
 import pytest
 
 from meshq.ha.colocated import FoundBackups, HostingPlan, KeptBackups, RequestTries
+from meshq.ha.replication._acting_side import ActingSide
 from meshq.ha.replication.places import KnownPlace
+from meshq.ha.replication.places._known_place import hosted_place
 from qa.ha import colocated
 from qa.ha.colocated import DURATION_S, REPLICATED_FAULTS, SIGHTS, run_colocated_seed
 from tests.seeds.finding import find_mistake
@@ -34,6 +36,21 @@ def remembers_its_backup(patch: pytest.MonkeyPatch) -> None:
 def forgets_the_place_of_its_replica(patch: pytest.MonkeyPatch) -> None:
     """A primary that comes back asks its static connectors only."""
     patch.setattr(KnownPlace, "urls", ())
+
+
+def believes_a_place_that_is_being_replaced(patch: pytest.MonkeyPatch) -> None:
+    """A replica counts at once if the memory has its place, although that of another one is on its way to the disk."""
+    came, keep = ActingSide._came_in_sync, KnownPlace.keep
+
+    def comes(side: ActingSide) -> None:
+        feeder, term = side.feeder, side.term
+        if feeder is not None and term is not None and side.standing.place == hosted_place(feeder.wanted):
+            side._admit(feeder, term)
+        else:
+            came(side)
+
+    patch.setattr(ActingSide, "_came_in_sync", comes)
+    patch.setattr(KnownPlace, "keep", lambda known, wanted, lasts, told: keep(known, wanted, lambda: True, told))
 
 
 def gives_a_number_twice(patch: pytest.MonkeyPatch) -> None:
@@ -66,7 +83,13 @@ def test_a_mistake_is_found(mistake: Callable[[pytest.MonkeyPatch], None], monke
 @pytest.mark.seeds
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(
-    "mistake", [forgets_the_place_of_its_replica, gives_a_number_twice, sets_the_newest_copy_aside]
+    "mistake",
+    [
+        forgets_the_place_of_its_replica,
+        believes_a_place_that_is_being_replaced,
+        gives_a_number_twice,
+        sets_the_newest_copy_aside,
+    ],
 )
 def test_a_mistake_with_stores_of_their_own_is_found(
     mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

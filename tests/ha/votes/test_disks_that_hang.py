@@ -28,16 +28,17 @@ class HangingThreads(GatedThreads):
 
 
 class HangingMachines(VotingMachines):
-    """Machines of which ``a`` has a disk that hangs."""
+    """Machines of which one has a disk that hangs."""
 
-    def __init__(self, voters: str) -> None:
+    def __init__(self, voters: str, hangs: str = "a") -> None:
         super().__init__(voters)
         self.hanging = HangingThreads()
+        self._hangs = hangs
 
     def env(self, name: str = "client") -> abc.Env:
         """Return the outside of a node, or of a client."""
         found = super().env(name)
-        return attrs.evolve(found, threads=self.hanging) if name == "a" else found
+        return attrs.evolve(found, threads=self.hanging) if name == self._hangs else found
 
 
 async def test_a_disk_that_hangs_as_a_node_stops_keeps_its_replica_from_nothing() -> None:
@@ -71,4 +72,21 @@ async def test_a_node_that_was_ordered_to_hand_over_keeps_its_replica_from_nothi
         ground.hanging.open()
         assert took == ("active", [True])
         await first.ha.wait_for(phase="in_sync", timeout=60)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_voter_whose_disk_is_slow_gives_signs_of_life_and_its_vote() -> None:
+    ground = HangingMachines("c", hangs="c")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ground.network.run)
+        first, second = await ground.form(nursery, QUICK)
+        ground.hanging.close("write")
+        try:
+            await ground.crash(first)
+            # Longer than the third of a silence after which a node asks whether the other one is there.
+            await trio.sleep(1.5)
+            assert second.state == "waiting"
+        finally:
+            ground.hanging.open()
+        await second.ha.wait_for(phase="active", timeout=20)
         nursery.cancel_scope.cancel()

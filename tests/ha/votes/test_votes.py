@@ -164,6 +164,14 @@ def test_a_size_asks_for_more_votes_and_never_for_fewer_than_more_than_half() ->
     assert Count(Voters(), MajorityVote(size=2), least=True).decision is True
 
 
+def test_a_node_that_agrees_and_is_not_asked_counts_for_the_size_and_not_for_more_than_half_of_the_voters() -> None:
+    few = [Voters(tuple(voter(f"v{number}") for number in range(number))) for number in range(4)]
+    needed = {size: [Count(one, MajorityVote(size=size), agreed=1).needed for one in few] for size in (None, 2, 3, 5)}
+    assert needed == {None: [0, 1, 2, 2], 2: [1, 1, 2, 2], 3: [2, 1, 2, 2], 5: [3, 2, 2, 2]}
+    # Who knows of no voter has nobody with whom the node could agree.
+    assert Count(few[0], MajorityVote(size=2), agreed=1).decision is False
+
+
 def test_an_answer_that_is_missing_counts_as_no_and_one_that_comes_twice_once() -> None:
     names = [voter(name) for name in "pqr"]
     count = Count(Voters(tuple(names)), MajorityVote())

@@ -178,7 +178,8 @@ class Handshake:
             self._session.attach(self._link, attached, self._welcome.node_id, self._owner)
             self._owner.attached(self._welcome, attached)
             return True
-        elif kind is FrameType.LOG:
+        elif kind in (FrameType.LOG, FrameType.PING, FrameType.PONG):
+            # A node may give signs of life before its answer, which a disk may hold up.
             self.frames = self._session.handle
             self._session.handle([frame])
             return True

@@ -263,16 +263,17 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
 
     def _came_in_sync(self) -> None:
         feeder, term, known = self.feeder, self.term, self._reach.known
-        if feeder is None or term is None:
-            return
-        if known is None or known.has(feeder.wanted):
-            self._admit(feeder, term)
-        else:
-            self._nursery.start_soon(known.keep, feeder.wanted, partial(self._kept, feeder, term))
+        if feeder is not None and term is not None:
+            assert known is not None, "whoever acts has a memory"
+            lasts = partial(self._follows_in, term, feeder)
+            self._nursery.start_soon(known.keep, feeder.wanted, lasts, partial(self._kept, feeder, term))
+
+    def _follows_in(self, term: ReplicationTerm, feeder: Feeder) -> bool:
+        return self.feeder is feeder and self.term is term and not feeder.ended
 
     def _kept(self, feeder: Feeder, term: ReplicationTerm, kept: bool) -> None:
         """Let a replica count once the disk has where it is: this node asks there when it comes back."""
-        if self.feeder is feeder and self.term is term and not feeder.ended:
+        if self._follows_in(term, feeder):
             self._admit(feeder, term) if kept else feeder.end("disk", known=True)
 
     def _admit(self, feeder: Feeder, term: ReplicationTerm) -> None:

@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from meshq.abc import Activation, ActiveTerm, NodeControl
-from meshq.errors import ConnectionBrokenError, invariant
+from meshq.errors import ConnectionBrokenError, MeshqError, invariant
 from meshq.ha.quorum import MajorityVote
 from meshq.ha.replication._follower import FollowedNode, FollowEnd, Follower
 from meshq.ha.replication._pair_votes import PairVotes
@@ -264,6 +264,13 @@ class ReplicationActivation(ReplicationPart, Activation):
         if step == "begun":
             self._say("")
         super()._progressed(step, follower)
+
+    def _complain(self, error: Exception, url: str = "", hint: str = "") -> None:
+        """Show an error; at a place that no operator has written anywhere, also what that is, and the way out."""
+        if isinstance(error, MeshqError) and url and url == self._standing.place:
+            hint = ": the replica that came in sync last was there, and may have a newer store; if it is gone for good"
+            hint += ", `meshq store claim` lets this node serve without it"
+        super()._complain(error, url, hint)
 
     def _say(self, text: str, *, level: int = logging.WARNING) -> None:
         """Log why the node waits, and show that as its last error; an empty text ends that."""

@@ -11,7 +11,7 @@ import trio
 
 from meshq.abc import NodeControl
 from meshq.ha.replication._feeder import Feeder
-from meshq.ha.replication._reach import Reach
+from meshq.ha.replication._reach import Reach, same_place
 from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.votes import Count, Poll, Pollster, Voters
@@ -80,13 +80,20 @@ class PairVotes:
         Cancellation: as of ``Pollster.hold``.
         """
         least = question == "stay" and not self.stays
-        poll = await self._pollster.hold(self._standing().number + 1, self.voters, least=least)
+        number, agreed = self._standing().number + 1, int(self._host_agrees)
+        poll = await self._pollster.hold(number, self.voters, least=least, agreed=agreed)
         if self._control.board.notify is not None:
             count = poll.count
             about = {"asked": len(count.asked), "needed": count.needed, "yes": count.yes}
             self._control.board.notify(VoteHeld, question=question, granted=poll.granted, **about)
         self._show("" if poll.granted else self._lost(question, poll.count))
         return poll
+
+    @property
+    def _host_agrees(self) -> bool:
+        """Whether this node runs in the process of a node that is not asked: that lives, and is one of the cluster."""
+        host = self._reach.host_url
+        return bool(host) and not any(same_place(host, url) for url in self.voters.urls)
 
     def _lost(self, question: str, count: Count) -> str:
         """Return a text for operators about a vote that was lost."""

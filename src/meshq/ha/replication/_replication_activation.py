@@ -319,7 +319,9 @@ class ReplicationPart:
         async with self._remembering:
             # What a node notes in a term is not written over what it stores after the term.
             changed = change(self._standing) if self._acting.term is term else self._standing
-            return changed is self._standing or await self._remember(changed)
+            # A write that has failed may be on the disk all the same.
+            is_known = changed is self._standing and not self._directory.is_unsure
+            return is_known or await self._remember(changed)
 
     def _lose(self) -> None:
         if self._life.state in ("syncing", "in_sync", "voting"):
@@ -480,9 +482,9 @@ class ReplicationPart:
 
     # -- what is seen
 
-    def _complain(self, error: Exception, url: str = "") -> None:
+    def _complain(self, error: Exception, url: str = "", hint: str = "") -> None:
         text = f"{type(error).__name__}: {error}"
-        text = text if url in text else f"{text} ({url})"
+        text = (text if url in text else f"{text} ({url})") + hint
         if isinstance(error, ConnectionBrokenError) and not self._last_error.startswith(type(error).__name__):
             # A node that is not there is no news where another one has said what is wrong.
             text = self._last_error or text

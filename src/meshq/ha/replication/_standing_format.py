@@ -55,10 +55,10 @@ class Standing:
     def unclaimed(self) -> Standing:
         """The memory of a node that serves because it is claimed: the epoch that follows is later than any other.
 
-        Who votes is found anew: those of before may be lost for good.
+        Who votes is found anew, and no remembered place is asked: those of before may be lost for good.
         """
         epoch, number = max(self.epoch, self.named) + CLAIM_EPOCHS - 1, self.number + CLAIM_EPOCHS - 1
-        return attrs.evolve(self, epoch=epoch, number=number, claimed=False, voters=(), later=())
+        return attrs.evolve(self, epoch=epoch, number=number, claimed=False, voters=(), later=(), place="")
 
 
 def forgotten(standing: Standing, epoch: int) -> Standing:

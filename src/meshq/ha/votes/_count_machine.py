@@ -87,10 +87,11 @@ class Count:
     The decision is final, and the same in every order of the same answers.
     """
 
-    def __init__(self, voters: Voters, policy: VotePolicy, *, least: bool = False) -> None:
+    def __init__(self, voters: Voters, policy: VotePolicy, *, least: bool = False, agreed: int = 0) -> None:
         """Begin; ``least``: more than half is enough, also where the policy wants more.
 
-        The policy never makes it fewer: two nodes that ask could both win.
+        ``agreed``: so many nodes say yes and are not asked; they count for what the policy wants of voters.  Neither
+        makes it fewer than more than half of those that are asked: two nodes that ask could both win.
         """
         sets = voters.sets or ((),)
         #: All that are asked, in order.
@@ -98,7 +99,7 @@ class Count:
         self._votes: list[tuple[frozenset[str], Vote]] = []
         for each in sets:
             boxes = frozenset(map(box_of, each))
-            wanted = 0 if least else policy.vote(others=len(boxes)).needed
+            wanted = 0 if least else policy.vote(others=len(boxes)).needed - (agreed if boxes else 0)
             self._votes.append((boxes, Vote(max(wanted, majority(len(boxes))), len(boxes))))
         self._against: dict[str, set[str]] = {}
         self._yes: set[str] = set()

@@ -79,15 +79,18 @@ class Pollster:
         if header is not None and header.instance:
             found.setdefault(header.instance.hex(), (url, header.number))
 
-    async def hold(self, number: int, voters: Voters, *, least: bool = False, made: bool = False) -> Poll:
+    async def hold(
+        self, number: int, voters: Voters, *, least: bool = False, agreed: int = 0, made: bool = False
+    ) -> Poll:
         """Ask all voters once for the change of a number; votes of an attempt that is lost are given back.
 
+        ``least`` and ``agreed``: as of ``Count``.
         ``made``: the change is made already: no vote is given back, and one for a later change of this node is as good.
 
         Checkpoint: always.
         Cancellation: votes that were given stay so, until another attempt or change.
         """
-        count = Count(voters, self.policy, least=least)
+        count = Count(voters, self.policy, least=least, agreed=agreed)
         await trio.lowlevel.checkpoint()
         attempt = self._life + self._entropy.token(IDENTITY_BYTES - LIFE_BYTES)
         wanted = attrs.evolve(self._wanted(), votes=True, number=number, vote=attempt)

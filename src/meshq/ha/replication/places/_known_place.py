@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 import attrs
 
@@ -31,17 +30,21 @@ class KnownPlace:
         place = self._standing().place
         return (place,) if place else ()
 
-    def has(self, wanted: Replicate) -> bool:
-        """Whether the memory says all that is to be said of a replica."""
-        return self._standing().place == hosted_place(wanted)
+    async def keep(self, wanted: Replicate, lasts: Callable[[], bool], told: Callable[[bool], None]) -> None:
+        """Remember the place of a replica instead of that of the one before, as long as the replica ``lasts``.
 
-    async def keep(self, wanted: Replicate, told: Callable[[bool], None]) -> None:
-        """Remember the place of a replica instead of that of the one before; ``told``: whether that could be done.
+        The writes of replicas that have left come first, so that none comes later.  ``told``: whether that could be
+        done; it is written only if the disk may say anything else.
 
         Checkpoint: always.
         Cancellation: it is remembered or not.
         """
-        told(await self._change(partial(attrs.evolve, place=hosted_place(wanted))))
+        place = hosted_place(wanted)
+
+        def kept(before: Standing) -> Standing:
+            return attrs.evolve(before, place=place) if lasts() and before.place != place else before
+
+        told(await self._change(kept))
 
 
 def hosted_place(wanted: Replicate) -> str:
