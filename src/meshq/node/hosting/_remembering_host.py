@@ -15,7 +15,7 @@ from meshq.logs import Warnings, logger
 from meshq.node.hosting._backup_host import LOOK_POOL, BackupHost, RunningBackup
 from meshq.node.hosting._host_directory import HostDirectory
 
-#: The threads for changes in the host's own directory.  A host that is cancelled waits for them: one that came later would
+#: The threads for changes in the host's own directory.  A host that is cancelled waits for them: a later one would
 #: change what the next life has found.
 OWN_POOL: Final = "hosted backups"
 #: Seconds for which it holds what a node has said of its backup.
