@@ -199,5 +199,5 @@ class BackupRequester(Service):
 
 
 def _line(told: object) -> str:
-    """Return what another node says, so that it stands in one line."""
+    """Return the words of another node as one line of a log."""
     return "".join(one if one.isprintable() else " " for one in str(told)[:WHY_CHARACTERS_MAX])

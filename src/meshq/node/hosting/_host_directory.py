@@ -1,4 +1,4 @@
-"""The directory of a host with those of its backups, of which any may be unreadable; all calls block."""
+"""The directories of the backups that a host runs; one that can't be read hides no other.  All calls block."""
 
 from __future__ import annotations
 
