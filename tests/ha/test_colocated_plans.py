@@ -36,6 +36,7 @@ from meshq.ha.colocated import (
 )
 from meshq.ha.colocated._backup_request_format import REQUEST_BYTES_MAX, TEXT_BYTES_MAX
 
+OWN = ClusterConnection("c", connector="own")
 IDS = {name: name * 32 for name in "abcdef"}
 
 
@@ -127,6 +128,7 @@ def test_the_two_policies_are_of_one_kind() -> None:
         ("directories", {"directories": StoreDirectories(journal="/elsewhere")}),
         ("data_dir", {"data_dir": "relative"}),
         ("excludes", {"ha": {"excludes": ["nobody"]}}),
+        ("excludes", {"ha": {"excludes": ["own"]}, "connectors": {"own": "tcp://h:1"}, "services": [OWN]}),
         ("cluster_name", {"ha": {"primary": ReplicationPrimary(), "backup": ReplicationBackup(cluster_name="x")}}),
     ],
 )

@@ -64,7 +64,7 @@ async def test_backups_of_before_are_begun_again_also_too_many_and_their_numbers
             assert await decided(b, asked(ground, "a")) == ("colocated_backup_1", "")
             assert await decided(b, asked(ground, "c")) == ("colocated_backup_2", "")
         disk = ground.disks["b"]
-        disk.faults.inject("read", path="hosted", times=2)
+        disk.faults.inject("names", times=2)
         async with host(ground, monkeypatch, max_backups=1) as b:
             told: list[Any] = []
             request = attrs.evolve(asked(ground, "a"), name="d", node_id="d" * 32)

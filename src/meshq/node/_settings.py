@@ -361,7 +361,12 @@ class BrokerSettings:
         if wrong:
             known = ", ".join(sorted(self.connectors)) or "none"
             raise SettingsError("excludes", wrong[0], f"connectors of the broker: {known}")
-        names = [one.name for one in self.services if one.kind == "cluster_connection"]
+        clusters = [cast("ClusterConnection", one) for one in self.services if one.kind == "cluster_connection"]
+        own = [one.settings.connector for one in clusters if one.settings.connector in policy.excludes]
+        if own:
+            allowed = "not the connector of a cluster connection: others would look for a backup where its host is"
+            raise SettingsError("excludes", own[0], allowed)
+        names = [one.name for one in clusters]
         backup = policy.backup
         if isinstance(backup, ReplicationBackup) and backup.cluster_name not in (None, *names):
             allowed = f"one of the broker's cluster connections: {', '.join(names)}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, Protocol
 
 import attrs
@@ -18,11 +19,11 @@ from meshq.node._settings import BrokerSettings
 from meshq.node.hosting._hosted_backup import HostedBackup
 from meshq.node.hosting._hosted_settings import host_rules, hosted_settings
 from meshq.node.hosting._store_look import look_at_store
-from meshq.node.terms._high_availability import RoleFigures
+from meshq.node.terms._high_availability import ERROR_CHARACTERS_MAX, RoleFigures
 from meshq.notifications import ColocatedBackupStarted
 
-#: The threads for directories of others; a call that hangs there holds up nobody.
-POOL: Final = "discovery of stores"
+#: The threads for looks, which change nothing; one that hangs holds up nobody who has left it.
+LOOK_POOL: Final = "discovery of stores"
 #: Seconds of a look at the store of a node that asks.
 LOOK_S: Final = 5.0
 #: Seconds more than the ``stop_timeout`` of the host that a backup has to close its store.
@@ -90,6 +91,8 @@ class RunningBackup:
     request: BackupRequest | None = None
     #: Whether it listens.
     began: bool = False
+    #: Why its last life has ended, until it listens again.
+    problem: str = ""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     #: Set once it is told to stop, and once it has.
     leaves: trio.Event = attrs.field(factory=trio.Event)
@@ -102,6 +105,7 @@ class RunningBackup:
 
     def complain(self, text: str, about: object) -> None:
         """Warn of something that went wrong with it."""
+        self.problem = text % about
         what = f"%s, the backup of %s, {text}"
         _log.warning(what, self.broker.name, self.requester, about, extra={"event": "hosted_backup_failed"})
 
@@ -116,7 +120,7 @@ class RunningBackup:
             role=broker.ha.role,
             phase=broker.ha.phase,
             urls=tuple(broker.urls),
-            last_error=broker.ha.last_error,
+            last_error=broker.ha.last_error or self.problem,
         )
 
 
@@ -144,6 +148,8 @@ class BackupHost:
         self._nursery: trio.Nursery | None = None
         # The nodes whose requests are not decided about yet.
         self._asked: set[str] = set()
+        # The nodes whose backups are about to end, as they have said.
+        self._ending: set[str] = set()
         self._deciding = trio.Lock()
 
     @property
@@ -153,13 +159,15 @@ class BackupHost:
 
     def values(self, node_id: str = "") -> dict[str, Any]:
         """Return the values of an answer about the backups; ``node_id``: the node whose backup ``mine`` names."""
+        mine = self._hosted.get(node_id)
         return {
             "backups": self._plan.backups,
             "max_backups": self._policy.max_backups,
             "mine": self._plan.name_for(node_id),
-            "mine_ready": node_id in self._hosted and self._hosted[node_id].began,
+            "mine_ready": mine is not None and mine.began,
             "mine_request": self._plan.request_of(node_id),
-            "mine_life": self._hosted[node_id].broker.ha.instance.hex() if node_id in self._hosted else "",
+            "mine_life": mine.broker.ha.instance.hex() if mine is not None else "",
+            "mine_error": mine.problem[:ERROR_CHARACTERS_MAX] if mine is not None else "",
             "hosted": [one.row() for one in self.backups],
         }
 
@@ -269,15 +277,27 @@ class BackupHost:
         """Look at the store of a node, as it is seen from here."""
         with trio.move_on_after(LOOK_S) as patience:
             look = (look_at_store, self._env.disk, request, taken, self._plan.rules.shared_root)
-            await self._env.threads.run(*look, pool=POOL)
+            await self._env.threads.run(*look, pool=LOOK_POOL)
         if patience.cancelled_caught:
             raise RefusedError(f"the disk of {request.data_dir!r} has not answered here in {LOOK_S:g} s")
 
     def end(self, node_id: str, word: bytes) -> None:
         """End the backup of a node; silent without one, and for one that serves.  ``word``: what the node says."""
         one = self._hosted.get(node_id)
-        if one is not None and one.idle and self._nursery is not None:
-            self._nursery.start_soon(self._end, one)
+        if one is not None and one.idle:
+            self._start_end(one, partial(self._end, one))
+
+    def _start_end(self, one: RunningBackup, work: Callable[[], Awaitable[None]]) -> None:
+        """Begin to end a backup, unless that is under way: its node says it again at each look."""
+        if self._nursery is not None and one.node_id not in self._ending:
+            self._ending.add(one.node_id)
+            self._nursery.start_soon(self._ended, one, work)
+
+    async def _ended(self, one: RunningBackup, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        finally:
+            self._ending.discard(one.node_id)
 
     async def _stop(self, one: RunningBackup, failover: bool = False) -> None:
         """Stop a backup within the time that the host has for its own stop; after that it ends as after a crash.
@@ -321,7 +341,7 @@ class BackupHost:
 
         class Began:
             def started(self, value: None = None) -> None:
-                one.began = True
+                one.began, one.problem = True, ""
                 plan.began(one.node_id)
                 emit(ColocatedBackupStarted, name=name, requester=one.requester)
 

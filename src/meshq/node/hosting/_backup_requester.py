@@ -151,9 +151,7 @@ class BackupRequester(Service):
             about = (answer["name"], self._settings.name, node_id)
             _log.info("%s is the backup of %s, at the node %s", *about, extra={"event": "backup_requested"})
             return
-        # What another node says stands in one line.
-        why = "".join(one if one.isprintable() else " " for one in str(answer.get("why"))[:WHY_CHARACTERS_MAX])
-        text = f"the node {node_id} does not run the backup of {self._settings.name!r}: {why}"
+        text = f"the node {node_id} does not run the backup of {self._settings.name!r}: {_line(answer.get('why'))}"
         self._warnings.say("backup_refused", text, node_id)
 
     async def _offers(self, questions: NodeQuestions) -> list[HostOffer]:
@@ -165,12 +163,20 @@ class BackupRequester(Service):
             offer = HostOffer.of(node_id, told)
             if offer is not None:
                 found.append(offer)
+                # A node of an older version does not tell it.
+                self._tell(offer, told.get("mine_error", ""))
 
         async with trio.open_nursery() as nursery:
             for member in questions.members():
                 if member.state == "linked":
                     nursery.start_soon(ask, member.node_id.hex())
         return found
+
+    def _tell(self, offer: HostOffer, problem: object) -> None:
+        """Warn that a backup of this node does not listen; ``problem``: what its host says; empty: nothing."""
+        if offer.mine and not offer.ready and problem:
+            whose = f"{offer.mine}, the backup of {self._settings.name!r} at the node {offer.node_id},"
+            self._warnings.say("backup_not_ready", f"{whose} {_line(problem)}", offer.node_id)
 
     async def _ask(
         self, questions: NodeQuestions, node_id: str, operation: str, arguments: Mapping[str, Any]
@@ -190,3 +196,8 @@ class BackupRequester(Service):
         questions.ask(bytes.fromhex(node_id), operation, arguments, done, failed)
         await answered.wait()
         return answer
+
+
+def _line(told: object) -> str:
+    """Return the words of another node as one line of a log."""
+    return "".join(one if one.isprintable() else " " for one in str(told)[:WHY_CHARACTERS_MAX])

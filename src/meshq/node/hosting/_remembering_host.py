@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import trio
 
-from meshq.errors import DamagedError, MeshqError, RefusedError, SettingsError
-from meshq.ha.colocated import BackupRequest, FoundBackups, HostedPlaces, KeptBackup, KeptBackups, decode_epoch
+from meshq.errors import DamagedError, MeshqError, NotActiveError, RefusedError, SettingsError
+from meshq.ha.colocated import BackupRequest, FoundBackups, HostedPlaces, KeptBackup, decode_epoch
 from meshq.logs import Warnings, logger
-from meshq.node.hosting._backup_host import POOL, BackupHost, RunningBackup
+from meshq.node.hosting._backup_host import LOOK_POOL, BackupHost, RunningBackup
+from meshq.node.hosting._host_directory import HostDirectory
 
+#: The threads for changes in the host's own directory.  A host that is cancelled waits for them: a later one would
+#: change what the next life has found.
+OWN_POOL: Final = "hosted backups"
+#: Seconds for which it holds what a node has said of its backup.
+WORD_S: Final = 10.0
 #: Seconds before a backup that has ended is begun again: at first, and the most.
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 30.0
@@ -28,7 +35,11 @@ class RememberingHost(BackupHost):
     def __init__(self, *about: Any) -> None:
         super().__init__(*about)
         self._warnings = Warnings("node", trio.current_time)
-        self._kept = KeptBackups(self._env.disk, self._settings.data_dir or "")
+        self._kept = HostDirectory(self._env.disk, self._settings.data_dir or "")
+        # Why a backup of before could not be read, by its number; None: there was no look.
+        self._unread: dict[int, DamagedError | OSError] | None = None
+        # Backups of before that are not begun, by their number.
+        self._held: dict[int, KeptBackup] = {}
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -41,30 +52,76 @@ class RememberingHost(BackupHost):
             self._going.start_soon(self._begin_kept)
             yield
 
+    def values(self, node_id: str = "") -> dict[str, Any]:
+        """Return the values of an answer; while a backup of before can't be read, there is no room for others."""
+        values = super().values(node_id)
+        return {**values, "max_backups": values["backups"]} if self._unread else values
+
     async def _begin_kept(self) -> None:
-        """Begin all that is remembered.  No request is decided about before."""
-        async with self._deciding:
-            found = await self._found()
-            self._plan.count_from(found.latest)
-            for error in found.damaged:
-                self._complain("a backup of before is not begun: %s", error)
-            for kept in found.backups:
-                try:
-                    request = BackupRequest.decode(kept.request)
-                    if request.node_id in self._hosted:
-                        raise RefusedError("an earlier one is of the same node")
-                    self._begin(request, self._plan.places_again(request, kept.number, kept.place))
-                except MeshqError as error:
-                    self._complain(f"colocated_backup_{kept.number} of before is not begun: %s", error)
+        """Begin all that is remembered.  No request is decided about before each was looked at."""
+        pause_s = PAUSE_S
+        while True:
+            async with self._deciding:
+                self._begin_found(await self._found())
+            if not self._unread:
+                return
+            await trio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     async def _found(self) -> FoundBackups:
         """Return the backups of the life before; a disk that fails is asked again."""
         while True:
             try:
-                return await self._env.threads.run(self._kept.look, pool=POOL)
+                return await self._env.threads.run(self._kept.look, pool=LOOK_POOL)
             except OSError as error:
                 self._complain("what backups there were is not known: %s", error)
             await trio.sleep(PAUSE_S)
+
+        """Begin the backups that were found and do not run yet; only the first look is about all of them."""
+        """Begin the backups that were found: the first time all, later those that could not be read until now."""
+        before, told = self._unread, self._kept.unread
+        self._plan.count_from(found.latest)
+        self._unread = {number: told[number] for number in told if before is None or number in before}
+        for number, error in self._unread.items():
+            self._complain(f"colocated_backup_{number} of before is not begun: %s", error)
+        for kept in found.backups:
+            if before is None or kept.number in before:
+                self._begin_or_hold(kept)
+
+    def _begin_or_hold(self, kept: KeptBackup) -> None:
+        """Begin a backup of before.  If it may not run as things are, its number and its ports are held for it."""
+        try:
+            request = BackupRequest.decode(kept.request)
+            if request.node_id in self._hosted:
+                raise RefusedError("an earlier one is of the same node")
+            self._plan.check(request)
+            self._begin(request, self._plan.places_again(request, kept.number, kept.place))
+        except NotActiveError:
+            # It is remembered, and begun again by the next life.
+            return
+        except MeshqError as error:
+            self._complain(f"colocated_backup_{kept.number} of before is not begun: %s", error)
+            self._hold(kept)
+
+    def _hold(self, kept: KeptBackup) -> None:
+        name, data_dir = f"colocated_backup_{kept.number}", self._settings.data_dir or ""
+        places = HostedPlaces(
+            name=name, number=kept.number, place=kept.place, data_dir=f"{data_dir}/{name}", acceptors=(), connectors={}
+        )
+        # No node has this id: the node whose backup it is may ask again.
+        self._plan.begin_again(BackupRequest(name=name, node_id=name, url="", kind=""), places)
+        self._held[kept.number] = kept
+
+    def _held_for(self, node_id: str) -> KeptBackup | None:
+        """Return a backup of a node that is held, if there is one."""
+        for kept in self._held.values():
+            try:
+                if BackupRequest.decode(kept.request).node_id == node_id:
+                    return kept
+            except MeshqError:
+                # Whose it is can't be said.
+                continue
+        return None
 
     def _complain(self, text: str, about: object) -> None:
         self._warnings.say("hosted_backup_failed", f"{self._settings.name}: {text % about}", text)
@@ -87,26 +144,52 @@ class RememberingHost(BackupHost):
         plan, request = self._plan, self._read(node_id, packed)
         one = self._hosted.get(node_id)
         if one is None:
-            places = plan.places_for(request)
-            self._made(request, places)
-            await self._keep(places, packed)
-            self._begin(request, places)
+            await self._begin_new(request, packed)
         elif plan.request_of(node_id) != request.digest:
-            plan.check(request)
-            places = plan.places_of(node_id)
-            self._made(request, places)
-            if not self._rests(one):
-                raise RefusedError(f"the backup of {request.name!r} serves here, and has its settings until it waits")
-            await self._keep(places, packed)
-            await self._stop(one, failover=True)
-            self._begin(request, places)
+            await self._change(one, request, packed)
         return plan.name_for(node_id)
+
+    async def _begin_new(self, request: BackupRequest, packed: bytes) -> None:
+        """Begin to run a backup that does not run, where it was if one is held for its node."""
+        plan, held = self._plan, self._held_for(request.node_id)
+        plan.check(request)
+        if held is not None:
+            places = plan.places_again(request, held.number, held.place)
+        elif self._unread:
+            which = ", ".join(f"colocated_backup_{number}" for number in self._unread)
+            text = f"{self._settings.name!r} can't read {which} in its data_dir, so that node and ports are not known"
+            raise RefusedError(f"{text}: no other backup is begun before they are readable, or elsewhere")
+        else:
+            places = plan.places_for(request)
+        self._made(request, places)
+        await self._keep(places, packed)
+        if held is not None:
+            del self._held[held.number]
+            plan.ended(places.name)
+        self._begin(request, places)
+
+    async def _change(self, one: RunningBackup, request: BackupRequest, packed: bytes) -> None:
+        """Begin a backup again with other settings, if it does not serve."""
+        plan, serves = self._plan, f"the backup of {request.name!r} serves here, and has its settings until it waits"
+        plan.check(request)
+        places = plan.places_of(one.node_id)
+        self._made(request, places)
+        if not self._rests(one):
+            raise RefusedError(serves)
+        await self._keep(places, packed)
+        if not self._rests(one):
+            # It has taken over meanwhile.
+            assert one.request is not None
+            await self._keep(places, one.request.encode())
+            raise RefusedError(serves)
+        await self._stop(one, failover=True)
+        self._begin(request, places)
 
     async def _keep(self, places: HostedPlaces, packed: bytes) -> None:
         """Remember a backup before it begins.  Raises: RefusedError."""
         kept = KeptBackup(number=places.number, place=places.place, request=packed)
         try:
-            await self._env.threads.run(self._kept.keep, kept, pool=POOL)
+            await self._env.threads.run(self._kept.keep, kept, pool=OWN_POOL)
         except OSError as error:
             raise RefusedError(f"{self._settings.name!r} can't remember the backup: {error}") from error
 
@@ -126,15 +209,16 @@ class RememberingHost(BackupHost):
         except SettingsError as error:
             self._complain("a backup is not ended: %s", error)
             return
-        if one is not None and self._nursery is not None:
-            self._nursery.start_soon(self._end_for_good, one, epoch)
+        if one is not None:
+            self._start_end(one, partial(self._end_for_good, one, epoch, trio.current_time() + WORD_S))
 
-    async def _end_for_good(self, one: RunningBackup, epoch: int) -> None:
+    async def _end_for_good(self, one: RunningBackup, epoch: int, until: float) -> None:
         async with self._deciding:
-            if self._hosted.get(one.node_id) is not one or not self._rests(one):
+            # The node says it again at each look; what it said long ago may not be so any more.
+            if trio.current_time() > until or not self._may_end(one):
                 return
             places = self._plan.places_of(one.node_id)
-            if not await self._is_left_behind(places, epoch):
+            if not await self._is_left_behind(places, epoch) or not self._may_end(one):
                 return
             await self._stop(one)
             if self._nursery is None:
@@ -143,11 +227,17 @@ class RememberingHost(BackupHost):
             # It may have taken over until it has stopped.
             if not await self._set_aside(places, epoch):
                 assert one.request is not None
-                self._begin(one.request, places)
+                packed = one.request.encode()
+                self._begin_or_hold(KeptBackup(number=places.number, place=places.place, request=packed))
+
+    def _may_end(self, one: RunningBackup) -> bool:
+        """Whether a backup runs that neither serves nor follows its node, which has one replica only."""
+        is_there = self._hosted.get(one.node_id) is one
+        return is_there and self._rests(one) and one.broker.ha.phase not in ("syncing", "in_sync")
 
     async def _is_left_behind(self, places: HostedPlaces, epoch: int) -> bool:
         try:
-            return await self._env.threads.run(self._kept.is_left_behind, places.number, epoch, pool=POOL)
+            return await self._env.threads.run(self._kept.is_left_behind, places.number, epoch, pool=LOOK_POOL)
         except (DamagedError, OSError) as error:
             self._complain(f"whether {places.name} has the newest store is not known: %s", error)
             return False
@@ -157,7 +247,7 @@ class RememberingHost(BackupHost):
         if not await self._is_left_behind(places, epoch):
             return False
         try:
-            await self._env.threads.run(self._kept.set_aside, places.number, pool=POOL)
+            await self._env.threads.run(self._kept.set_aside, places.number, pool=OWN_POOL)
         except OSError as error:
             self._complain(f"{places.name} is not set aside: %s", error)
             return False
@@ -167,12 +257,17 @@ class RememberingHost(BackupHost):
     async def _live(self, one: RunningBackup) -> None:
         """Run a backup, one life after the other, until it is told to stop."""
         pause_s = PAUSE_S
+        await super()._live(one)
         while True:
-            await super()._live(one)
             with trio.move_on_after(pause_s):
                 await one.leaves.wait()
             if one.leaves.is_set() or one.request is None:
                 return
             pause_s = PAUSE_S if one.began else min(2 * pause_s, PAUSE_S_MAX)
             one.began, one.scope = False, trio.CancelScope()
-            one.broker = self._made(one.request, self._plan.places_of(one.node_id))
+            try:
+                one.broker = self._made(one.request, self._plan.places_of(one.node_id))
+            except MeshqError as error:
+                one.complain("is not begun again: %s", error)
+                continue
+            await super()._live(one)

@@ -39,7 +39,7 @@ class NoOffice:
 
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
         """Return that there are none."""
-        mine = {"mine": "", "mine_ready": False, "mine_request": "", "mine_life": ""}
+        mine = {"mine": "", "mine_ready": False, "mine_request": "", "mine_life": "", "mine_error": ""}
         return {"backups": 0, "max_backups": 0, **mine, "hosted": []}
 
     def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
