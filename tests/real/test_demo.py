@@ -394,7 +394,7 @@ def test_a_node_that_stands_still_ends_with_the_demo(tmp_path: Path, ending: sig
         demo.process.send_signal(ending)
         if ending == signal.SIGINT:
             status, _, errors = demo.wait()
-        assert status == 130, errors
+            assert status == 130, errors
         else:
             demo.process.wait()
             _until(lambda: demo.processes() == [])
