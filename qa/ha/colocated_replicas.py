@@ -87,12 +87,12 @@ async def replace_replica(stage: ColocatedStage) -> None:
     """
     node, host = stage.halves
     third, rng, disk = stage.third, stage.rng, node.machine.disk
-    if third is None or node.broker is None or not is_protected(node, stage.brokers, home=True):
+    if third is None or (broker := node.broker) is None or not is_protected(node, stage.brokers, home=True):
         return
     host.machine.kill()
     slow_s, before = rng.uniform(HANG_S / 2, HANG_S), disk.latency
     try:
-        await _met(lambda: len(node.broker.ha.in_sync) == 1, HANG_S)
+        await _met(lambda: len(broker.ha.in_sync) == 1, HANG_S)
         # From here on a file takes the place of another one slowly.
         disk.latency = lambda call, size: slow_s if call == "replace" else 0.0
         await _met(lambda: _runs_backup(third), HANG_S)
@@ -102,7 +102,7 @@ async def replace_replica(stage: ColocatedStage) -> None:
         third.machine.kill()
         await trio.sleep(rng.uniform(0.0, 1.0))
         third.start()
-        await _met(lambda: len(node.broker.ha.in_sync) == 2, 2 * HANG_S)
+        await _met(lambda: len(broker.ha.in_sync) == 2, 2 * HANG_S)
     finally:
         disk.latency = before
     await trio.sleep(rng.uniform(0.0, 1.0))

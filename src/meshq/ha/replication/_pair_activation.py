@@ -266,7 +266,10 @@ class ReplicationActivation(ReplicationPart, Activation):
         super()._progressed(step, follower)
 
     def _complain(self, error: Exception, url: str = "", hint: str = "") -> None:
-        """Show an error; at a place that no operator has written anywhere, also what that is, and the way out."""
+        """Show an error.
+
+        For a remembered place of the replica, which no operator has chosen, say also what it is, and what helps.
+        """
         if isinstance(error, MeshqError) and url and url == self._standing.place:
             hint = ": the replica that came in sync last was there, and may have a newer store; if it is gone for good"
             hint += ", `meshq store claim` lets this node serve without it"
