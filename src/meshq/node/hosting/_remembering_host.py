@@ -77,8 +77,8 @@ class RememberingHost(BackupHost):
                 self._complain("what backups there were is not known: %s", error)
             await trio.sleep(PAUSE_S)
 
+    def _begin_found(self, found: FoundBackups) -> None:
         """Begin the backups that were found and do not run yet; only the first look is about all of them."""
-        """Begin the backups that were found: the first time all, later those that could not be read until now."""
         before, told = self._unread, self._kept.unread
         self._plan.count_from(found.latest)
         self._unread = {number: told[number] for number in told if before is None or number in before}
