@@ -123,6 +123,7 @@ async def test_a_change_of_a_term_is_not_written_over_what_the_node_remembers_af
     monkeypatch.setattr(ReplicationActivation, "_remember", remember)
     part: Any = object.__new__(ReplicationActivation)
     part._acting, part._remembering, part._standing = SimpleNamespace(term="one"), trio.Lock(), Standing()
+    part._directory = SimpleNamespace(is_unsure=False)
     assert await part._change(lambda one: attrs.evolve(one, number=1))
     assert await part._change(lambda one: one)
     async with trio.open_nursery() as nursery:

@@ -345,8 +345,10 @@ async def _a_place_has_one_journal_at_a_time(make: Callable[[], JournalPlace]) -
 
 async def _a_journal_that_was_closed_writes_nothing_more(make: Callable[[], JournalPlace]) -> None:
     confirmed: Found = []
+    begun = trio.Event()
 
     async def append(payload: bytes) -> None:
+        begun.set()
         with suppress(ClosedError):
             confirmed.append((await journal.append(payload), payload))
 
@@ -354,7 +356,8 @@ async def _a_journal_that_was_closed_writes_nothing_more(make: Callable[[], Jour
         async with _first_opened(make) as (place, journal):
             for task in range(TASKS):
                 nursery.start_soon(append, b"record of %d" % task)
-            await trio.lowlevel.checkpoint()
+            # Tasks begin in any order.
+            await begun.wait()
         found = await _reopened(place)
     _expect_records(
         await _reopened(place), found, "an append that is under way writes nothing once its journal is closed"
