@@ -53,6 +53,9 @@ class InprocAcceptor:
     def taken_in(self, connection: ServerConnection) -> None:
         """Do nothing: frames of a direct link come when the client sends, and no reader waits."""
 
+    def pinged(self, connection: ServerConnection) -> None:
+        """Do nothing: nobody is asked for a sign of life within the process."""
+
     def backlogged(self, connection: ServerConnection) -> None:
         """Do nothing: a direct link hands over everything at once."""
 

@@ -76,6 +76,9 @@ class ConnectionOwner(Protocol):
     def taken_in(self, connection: ServerConnection) -> None:
         """Note that the deferred frames were handled, or will not be."""
 
+    def pinged(self, connection: ServerConnection) -> None:
+        """Note that the other side has asked for a sign of life, and has one."""
+
     def backlogged(self, connection: ServerConnection) -> None:
         """Note that bytes wait unsent."""
 
@@ -104,8 +107,6 @@ class ServerConnection:
         board: RoleBoard | None = None,
     ) -> None:
         self._board = board
-        #: The other side has asked for a sign of life, and had one, since this was made False last.
-        self.asked: bool = False
         # The other side follows the log of this node; None: it does not.
         self._replica: ReplicaConnection | None = None
         self._pending = core.pending
@@ -210,8 +211,8 @@ class ServerConnection:
                 self._link.flush()
 
     def _answer_ping(self) -> None:
-        self.asked = True
         self.send(FrameType.PONG)
+        self._watcher.pinged(self)
 
     def _shake(self, frame: Frame) -> None:
         if frame.type is FrameType.HELLO:

@@ -45,6 +45,8 @@ class StreamConnection:
         self._taken_in = trio.Event()
         # When the last bytes came: a part of a large frame is a sign of life, too.
         self._heard_at = 0.0
+        # Whether the other side has asked for a sign of life since it was looked at last.
+        self._pinged = False
         # What waited for the client has gone out; and how much did when it was looked at last.
         self._drained = trio.Event()
         self._unread = 0
@@ -71,6 +73,10 @@ class StreamConnection:
     def taken_in(self, connection: ServerConnection) -> None:
         """Let the reader go on."""
         self._taken_in.set()
+
+    def pinged(self, connection: ServerConnection) -> None:
+        """Note that the client has asked, so that this side need not: the answer is a sign of life for both."""
+        self._pinged = True
 
     def backlogged(self, connection: ServerConnection) -> None:
         """Have the unsent bytes written."""
@@ -225,7 +231,7 @@ class StreamConnection:
                 server.lost()
                 return
             if looked_at + third <= now:
-                if not server.asked:
+                if not self._pinged:
                     server.send(FrameType.PING)
                     self._link.flush()
-                looked_at, server.asked = now, False
+                looked_at, self._pinged = now, False

@@ -39,6 +39,7 @@ class FrameStream:
         "_now",
         "_report_bytes",
         "_window_bytes",
+        "asked_at",
         "flushed_at",
         "heard_at",
         "incoming",
@@ -63,9 +64,10 @@ class FrameStream:
         self.resumable: bool = False
         #: Consumers with acknowledgements that were not sent yet.
         self.settling: dict[SettleSource, None] = {}
-        #: When bytes were last received; when bytes were last sent.
+        #: When bytes were last received; when bytes were last sent; when a sign of life was last asked for.
         self.heard_at: float = 0.0
         self.flushed_at: float = 0.0
+        self.asked_at: float = 0.0
         #: Wakes the task that sends the gathered frames.
         self.wake: Callable[[], None] = wakeup.wake
         #: Whether a frame was queued on the link since the last flush.

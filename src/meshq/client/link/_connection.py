@@ -116,7 +116,6 @@ class Connection:
         #: Decided when there has been a first link, or none could be made.
         self.first = Completion()
         self._watcher = watcher
-        self._asked_at = -math.inf
         #: The node at the other end, or the last one.
         self.node_name = ""
         self.peer = ""
@@ -431,10 +430,9 @@ class Connection:
             self._end(LinkEnd(caused(silence, waited), parted="away"))
             return math.inf
         # Who only says something, and is told nothing, has to ask, too.
-        ping_at = min(stream.flushed_at, max(stream.heard_at, self._asked_at)) + session.ttl / 3
+        ping_at = min(stream.flushed_at, max(stream.heard_at, stream.asked_at)) + session.ttl / 3
         if ping_at <= now:
             session.ping()
-            self._asked_at = now
             ping_at = now + session.ttl / 3
         return min(silent_at, ping_at)
 

@@ -258,6 +258,7 @@ class ClientSession:
         """Send a PING."""
         self.stream.say(FrameType.PING)
         self.stream.flush()
+        self.stream.asked_at = self.stream.flushed_at
 
     def _close(self, frame: Frame) -> None:
         self._owner.peer_closed(header_of(frame, Close))
