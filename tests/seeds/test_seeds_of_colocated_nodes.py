@@ -39,7 +39,11 @@ def forgets_the_place_of_its_replica(patch: pytest.MonkeyPatch) -> None:
 
 
 def believes_a_place_that_is_being_replaced(patch: pytest.MonkeyPatch) -> None:
-    """A replica counts at once if the memory has its place, although that of another one is on its way to the disk."""
+    """A replica counts at once if the memory has its place, although that of another one is on its way to the disk.
+
+    Replicas are replaced more often than elsewhere.
+    """
+    patch.setitem(colocated.REPLICATED_FAULTS, "replaced", 30)
     came, keep = ActingSide._came_in_sync, KnownPlace.keep
 
     def comes(side: ActingSide) -> None:
