@@ -42,6 +42,8 @@ class Burst:
         return self.delays_s[uid % len(self.delays_s)] if self.delays_s else 0.0
 
 
+#: Seconds between two bursts at most: whoever rests has to come to an end when all others do.
+PAUSE_S_MAX: Final = 40.0
 #: Large messages, which go to the disk, or wait, or are refused.
 LARGE: Final = Burst(ADDRESS)
 
@@ -71,7 +73,7 @@ class Flood(Actor):
                 return
             if self._may_send is None or self._may_send():
                 await self._send(client)
-            await trio.sleep(self.rng.expovariate(BURSTS_PACE))
+            await trio.sleep(min(self.rng.expovariate(BURSTS_PACE), PAUSE_S_MAX))
 
     async def _send(self, client: Client) -> None:
         burst = self._burst
