@@ -54,7 +54,7 @@ class InprocAcceptor:
         """Do nothing: frames of a direct link come when the client sends, and no reader waits."""
 
     def pinged(self, connection: ServerConnection) -> None:
-        """Do nothing: nobody is asked for a sign of life within the process."""
+        """Do nothing: within the process a client is never silent."""
 
     def backlogged(self, connection: ServerConnection) -> None:
         """Do nothing: a direct link hands over everything at once."""
