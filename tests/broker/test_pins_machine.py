@@ -195,3 +195,13 @@ def test_the_ways_of_groups_are_bounded(pins: PinsMachine) -> None:
     for number in range(WAYS_MAX + 10):
         pins.goes(("q", str(number)), "there")
     assert pins.way(("q", "0")) is None and pins.way(("q", str(WAYS_MAX))) == "there"
+
+
+def test_a_node_that_ends_gives_nothing_that_it_does_not_hold_and_asks_for_nothing(
+    pins: PinsMachine, woken: list[int]
+) -> None:
+    pins.told(RED, "here")
+    pins.end()
+    assert pins.may_offer("q", "q", "red") and pins.claim("q", "q", "red")
+    assert not pins.may_offer("q", "q", "blue") and not pins.claim("q", "q", "blue")
+    assert not woken

@@ -68,8 +68,8 @@ class PinsMachine:
         self.own, self._takes, self._wake = own, takes, wake
 
     def end(self) -> None:
-        """Pin nothing any more."""
-        self._takes, self._wake = _nothing, None
+        """Ask for nothing any more.  The node is about to end: what is not held here is given to nobody until then."""
+        self._wake = None
 
     def takes(self, address: str) -> bool:
         """Whether the groups of the queues of an address are pinned."""
