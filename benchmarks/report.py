@@ -187,8 +187,10 @@ def _disturbed(result: Mapping[str, Any]) -> str:
     ]
     if max(shares, default=0.0) <= FOREIGN_PERCENT_MAX:
         return ""
+    least, most = f"{min(shares):.0f}", f"{max(shares):.0f}"
+    used = least if least == most else f"{least} to {most}"
     return (
-        f"\nOthers used {min(shares):.0f} to {max(shares):.0f} % of the machine meanwhile: what is held against"
+        f"\nOthers used {used} % of the machine meanwhile: what is held against"
         " something else of the same run says more than the figures alone."
     )
 

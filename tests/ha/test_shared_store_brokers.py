@@ -171,6 +171,40 @@ async def test_a_takeover_reads_the_more_the_more_is_stored(monkeypatch: pytest.
     assert many - few > 190 * 1_000, taken
 
 
+async def test_a_shared_store_costs_no_write_more_while_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F62: while a node serves, it writes and syncs what a node alone does: the lease aside, which is no message's."""
+    calls: list[tuple[str, str, int]] = []
+    write, sync = SimFile.write_at, SimFile.sync
+
+    def written(file: SimFile, offset: int, buffers: Any) -> None:
+        calls.append(("write", file.path.rsplit("/", 1)[-1], sum(map(len, buffers))))
+        write(file, offset, buffers)
+
+    def synced(file: SimFile) -> Any:
+        calls.append(("sync", file.path.rsplit("/", 1)[-1], 0))
+        return sync(file)
+
+    monkeypatch.setattr(SimFile, "write_at", written)
+    monkeypatch.setattr(SimFile, "sync", synced)
+    seen = []
+    for policy in (None, SharedStorePrimary()):
+        async with pair() as ground, trio.open_nursery() as nursery:
+            await start(ground, nursery, ground.broker("a", policy))
+            if policy is not None:
+                await start(ground, nursery, ground.broker("b", SharedStoreBackup()))
+            async with ground.client() as client, client.producer("q") as producer:
+                await producer.send(b"the queue is made")
+                calls.clear()
+                for _ in range(20):
+                    await producer.send(b"x" * 1_000)
+                await producer.flush()
+                seen.append([call for call in calls if call[1].endswith(".seg")])
+            nursery.cancel_scope.cancel()
+    alone, shared = seen
+    assert shared == alone
+    assert sum(size for kind, _, size in alone if kind == "write") > 20_000
+
+
 async def _until_role(changes: Any) -> AsyncIterator[Any]:
     async for one in changes:
         if isinstance(one, BrokerStateChanged | RoleChanged):
