@@ -6,13 +6,19 @@ moment could leave: each subset of up to twelve things not synced, each prefix o
 once as zeros, once as bytes of removed files.  Each image is recovered, compared with what was acknowledged and
 placed, and recovered again.  From every n-th image the recovery itself is crashed at each of its calls.
 
-``python -m qa.journal.crash_images SEED [SEED...]`` tries more lives.
+``python -m qa.journal.crash_images --images 1000000 --result crash_images --resume`` tries more lives until they have
+had so many images, and writes down which; ``--seed N`` tries one.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import random
 import sys
+import time
+from pathlib import Path
+from typing import Any, Final
 
 import attrs
 import trio
@@ -22,8 +28,11 @@ from meshq.store import Journal
 from meshq.store.formats._keyring_format import Keyring
 from meshq.testing import DiskOperation, SimDisk
 from qa.journal.model import ROOT_DIRECTORY, Model, journal_env, recover_and_check, recover_store
+from qa.results import RESULTS, about_here
 
 SEGMENT_BYTES = 16 * 1024
+#: CI tries the lives before it.
+FIRST: Final = 2
 CHANGES = ("create", "write", "truncate", "sync", "replace", "remove", "sync_directory")
 
 
@@ -128,12 +137,52 @@ async def one_step(rng: random.Random, model: Model, journal: Journal) -> None:
         await journal.wait_durable(journal.last)
 
 
-def main() -> None:
-    """Try the lives whose seeds are given."""
-    for seed in [int(argument) for argument in sys.argv[1:]] or [0]:
-        tried = CrashImages(seed, checkpoints=seed % 2 == 0).run()
-        sys.stdout.write(f"{tried}\n")
+def life(seed: int, steps: int) -> CrashImages:
+    """The life of a seed: every second one with checkpoints, and every fourth one encrypted."""
+    return CrashImages(seed, steps=steps, checkpoints=seed % 2 == 0, keys=(bytes(32),) if seed % 4 == 3 else ())
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m qa.journal.crash_images", description=__doc__)
+    made.add_argument("--seed", type=int, metavar="N", help="try this life, and no other")
+    made.add_argument("--images", type=int, default=10_000, metavar="N", help="until so many (%(default)s)")
+    made.add_argument("--steps", type=int, default=30, metavar="N", help="batches of each life (%(default)s)")
+    made.add_argument("--result", metavar="NAME", help=f"write the run down in {RESULTS}/NAME.json")
+    made.add_argument("--resume", action="store_true", help="go on with the run of the result")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Try lives, one after the other; returns the exit status.  Raises: what the first loss is found as."""
+    options = parser().parse_args(arguments)
+    if options.seed is not None:
+        sys.stdout.write(f"{life(options.seed, options.steps).run()}\n")
+        return 0
+    path = Path(RESULTS) / f"{options.result}.json" if options.result else None
+    run: dict[str, Any] = {"lives": 0, "images": 0, "inside_recovery": 0, "moments": 0, "cpu_s": 0.0, "commits": []}
+    if options.resume and path is not None and path.exists():
+        (run,) = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    while run["images"] + run["inside_recovery"] < options.images:
+        cpu, tried = time.process_time(), life(FIRST + run["lives"], options.steps).run()
+        here = about_here()
+        run = {
+            "command": f"python -m qa.journal.crash_images --images {options.images} --steps {options.steps}",
+            **here,
+            "first": FIRST,
+            "lives": run["lives"] + 1,
+            "images": run["images"] + tried.images,
+            "inside_recovery": run["inside_recovery"] + tried.nested,
+            "moments": run["moments"] + tried.moments,
+            "cpu_s": round(run["cpu_s"] + time.process_time() - cpu, 1),
+            "commits": run["commits"] + ([here["commit"]] if here["commit"] not in run["commits"] else []),
+        }
+        if path is not None:
+            result = {"kind": "crash images", "format": 1, "runs": [run]}
+            path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(f"{run['lives']} lives, {run['images']} images, {run['inside_recovery']} inside recoveries\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
