@@ -8,6 +8,7 @@ from meshq.ha.colocated._hosted_store_backup import HostedStoreBackup
 from meshq.ha.colocated._hosting_plan import HostedPlaces, HostingPlan, HostRules
 from meshq.ha.colocated._kept_backup_format import KeptBackup
 from meshq.ha.colocated._kept_backups import FoundBackups, KeptBackups
+from meshq.ha.colocated._ports_plan import check_own_ports
 from meshq.ha.colocated._requests_plan import (
     HostOffer,
     OwnBackups,
@@ -34,6 +35,7 @@ __all__ = [
     "OwnBackups",
     "RequestTries",
     "best_host",
+    "check_own_ports",
     "check_place",
     "decode_epoch",
     "encode_epoch",
