@@ -141,6 +141,9 @@ def test_without_async(tmp_path: Path) -> None:
                 a.ha.fail_back()
         _once_it_waits_too(a.ha.fail_over)
         serves(b.ha, 4)
+    for late in (b.ha.fail_over, b.ha.fail_back, b.ha.wait_for, b.ha.replica("a").diff):
+        with pytest.raises(NotActiveError, match="the broker is not active"):
+            late()
     assert our_threads() == []
 
 
@@ -162,3 +165,6 @@ async def test_with_asyncio(tmp_path: Path) -> None:
             await a.ha.wait_for(phase="waiting", timeout=5)
             await _once_it_waits(b.ha.fail_back, asyncio.sleep)
             assert (await client.ha()).acting == "a"
+    for late in (b.ha.fail_over, b.ha.fail_back, b.ha.wait_for, b.ha.replica("a").diff):
+        with pytest.raises(NotActiveError, match="the broker is not active"):
+            await late()

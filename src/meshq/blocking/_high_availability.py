@@ -16,7 +16,7 @@ class ReplicaStore:
     def __init__(self, inner: trio_node.ReplicaStore, loop: ThreadLoop) -> None:
         self.name: str = inner.name
         self._inner = inner
-        self._call = loop.call
+        self._call = loop.call_active
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -44,7 +44,7 @@ class HighAvailability(RoleFigures):
         super().__init__(inner._run)
         self._inner = inner
         self._loop = loop
-        self._call = loop.call
+        self._call = loop.call_active
 
     def replica(self, name: str) -> ReplicaStore:
         """Return the store of the replica of this name, to compare it with the node's own; nothing is asked yet."""
@@ -69,6 +69,7 @@ class HighAvailability(RoleFigures):
         Raises:
             CallTimeoutError: it was not so within ``timeout`` seconds; the error says what is missing.
             UsageError: there is no such role.
+            NotActiveError: the broker has ended.
         """
         self._call(self._inner.wait_for, role, phase, epoch, timeout, in_sync=in_sync, replicas=replicas)
 
@@ -81,7 +82,7 @@ class HighAvailability(RoleFigures):
         Interrupted: the order stands.
         Raises:
             RefusedError: no other node waits; outcome not done.
-            NotActiveError: this node waits, and another one serves.
+            NotActiveError: this node waits, and another one serves; or the broker has ended.
             CallTimeoutError: no node serves within ``timeout`` seconds; outcome unknown.
         """
         self._call(self._inner.fail_over, force=force, timeout=timeout)
@@ -92,7 +93,7 @@ class HighAvailability(RoleFigures):
         Interrupted: the order stands.
         Raises:
             RefusedError: no primary waits, or this node is the primary; outcome not done.
-            NotActiveError: this node waits.
+            NotActiveError: this node waits; or the broker has ended.
             CallTimeoutError: the primary does not serve within ``timeout`` seconds; outcome unknown.
         """
         self._call(self._inner.fail_back, timeout=timeout)
