@@ -298,6 +298,21 @@ def test_a_host_counts_its_backups_from_one_for_its_life_and_moves_their_ports()
     assert (third.name, third.acceptors[0]) == ("colocated_backup_3", "tcp://127.0.0.1:61716")
 
 
+def test_a_backup_that_is_held_keeps_its_number_and_its_ports_and_counts() -> None:
+    plan = HostingPlan(rules(max_backups=2))
+    plan.hold(4, 1)
+    assert (plan.backups, plan.name_for(IDS["a"]), plan.place_of([IDS["c"]])) == (1, "", "")
+    places = accepted(plan, request("a"))
+    assert (places.name, places.place) == ("colocated_backup_5", 2)
+    with pytest.raises(RefusedError, match="runs 2 backups"):
+        plan.places_for(request("c"))
+    assert plan.place_of([IDS["a"]]) == IDS["a"]
+    plan.release(4)
+    plan.release(4)
+    places = accepted(plan, request("c"))
+    assert (places.name, places.place, plan.backups) == ("colocated_backup_6", 1, 2)
+
+
 def test_ports_do_not_wander_however_many_backups_end() -> None:
     plan, ports = HostingPlan(rules(acceptors=("tcp://127.0.0.1:65000",), max_backups=1)), []
     for begun in [True] * 700 + [False] * 10:

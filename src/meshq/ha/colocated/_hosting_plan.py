@@ -79,11 +79,13 @@ class HostingPlan:
         self._failures: dict[int, int] = {}
         # By the id of the node whose backup it is.
         self._hosted: dict[str, _HostedPlaces] = {}
+        # The places of backups of before that are not begun, by their number.
+        self._held: dict[int, int] = {}
 
     @property
     def backups(self) -> int:
-        """How many backups there are."""
-        return len(self._hosted)
+        """How many backups there are, with those that are held."""
+        return len(self._hosted) + len(self._held)
 
     def name_for(self, node_id: str) -> str:
         """Return the name of the backup of a node; empty: there is none."""
@@ -115,8 +117,8 @@ class HostingPlan:
         self.check(request)
         if request.node_id in self._hosted:
             raise RefusedError(f"{rules.name!r} runs the backup of {request.name[:64]!r} already")
-        if len(self._hosted) - (without in self._hosted) >= rules.max_backups:
-            raise RefusedError(f"{rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
+        if self.backups - (without in self._hosted) >= rules.max_backups:
+            raise self._full()
         number = self._made + 1
         return self._free_places(request, number, without)
 
@@ -147,16 +149,31 @@ class HostingPlan:
         Raises:
             RefusedError: there is no room any more; nothing has changed.
         """
-        if len(self._hosted) >= self.rules.max_backups:
-            raise RefusedError(f"{self.rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
+        if self.backups >= self.rules.max_backups:
+            raise self._full()
         self.begin_again(request, places)
+
+    def _full(self) -> RefusedError:
+        return RefusedError(f"{self.rules.name!r} runs {self.backups} backups, which is its max_backups")
+
+    def hold(self, number: int, place: int) -> None:
+        """Keep the number and the place of a backup of before that is not begun: nobody else gets them.
+
+        It counts as one that there is.
+        """
+        self.count_from(number)
+        self._held[number] = place
+
+    def release(self, number: int) -> None:
+        """Hold a backup no more; its number is given to nobody all the same.  Twice is silent."""
+        self._held.pop(number, None)
 
     def place_of(self, waiting: Sequence[str]) -> str:
         """Return the node whose backup makes room for another one; empty: there is room, or none of them may go.
 
         ``waiting``: the nodes whose backups do not serve, in the order of these.
         """
-        return next(iter(waiting), "") if len(self._hosted) >= self.rules.max_backups else ""
+        return next(iter(waiting), "") if self.backups >= self.rules.max_backups else ""
 
     def began(self, node_id: str) -> None:
         """Note that a backup listens at its place."""
@@ -197,6 +214,7 @@ class HostingPlan:
     def _free_places(self, request: BackupRequest, number: int, without: str) -> HostedPlaces:
         data_dir = self._directory(request, number, without)
         used = {one.places.place for node_id, one in self._hosted.items() if node_id != without}
+        used.update(self._held.values())
         free = [one for one in range(1, self.rules.max_backups + SPARE_PLACES + 1) if one not in used]
         failure: SettingsError | None = None
         for place in sorted(free, key=lambda one: (self._failures.get(one, 0), one)):

@@ -101,16 +101,8 @@ class RememberingHost(BackupHost):
             return
         except MeshqError as error:
             self._complain(f"colocated_backup_{kept.number} of before is not begun: %s", error)
-            self._hold(kept)
-
-    def _hold(self, kept: KeptBackup) -> None:
-        name, data_dir = f"colocated_backup_{kept.number}", self._settings.data_dir or ""
-        places = HostedPlaces(
-            name=name, number=kept.number, place=kept.place, data_dir=f"{data_dir}/{name}", acceptors=(), connectors={}
-        )
-        # No node has this id: the node whose backup it is may ask again.
-        self._plan.begin_again(BackupRequest(name=name, node_id=name, url="", kind=""), places)
-        self._held[kept.number] = kept
+            self._plan.hold(kept.number, kept.place)
+            self._held[kept.number] = kept
 
     def _held_for(self, node_id: str) -> KeptBackup | None:
         """Return a backup of a node that is held, if there is one."""
@@ -165,7 +157,7 @@ class RememberingHost(BackupHost):
         await self._keep(places, packed)
         if held is not None:
             del self._held[held.number]
-            plan.ended(places.name)
+            plan.release(held.number)
         self._begin(request, places)
 
     async def _change(self, one: RunningBackup, request: BackupRequest, packed: bytes) -> None:
