@@ -39,3 +39,4 @@ class HighAvailability(RoleFigures):
     wait_for: Final = forwarded(trio_node.HighAvailability.wait_for)
     fail_over: Final = forwarded(trio_node.HighAvailability.fail_over)
     fail_back: Final = forwarded(trio_node.HighAvailability.fail_back)
+    end_backup: Final = forwarded(trio_node.HighAvailability.end_backup)

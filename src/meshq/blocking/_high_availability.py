@@ -8,6 +8,7 @@ from meshq import node as trio_node
 from meshq.abc import Difference
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.node import RoleFigures
+from meshq.statistics import EndedBackup
 
 
 class ReplicaStore:
@@ -97,3 +98,19 @@ class HighAvailability(RoleFigures):
             CallTimeoutError: the primary does not serve within ``timeout`` seconds; outcome unknown.
         """
         self._call(self._inner.fail_back, timeout=timeout)
+
+    def end_backup(self, name: str, *, force: bool = False, timeout: float = 30) -> EndedBackup:
+        """End a backup that the broker runs for another node, because that node is gone for good.
+
+        What is stored there is kept, and the result says where: a shared store as it is; by replication the directory
+        gets another name, which no start takes.  ``name``: as in ``hosted``, or in a warning about one of before.
+        ``force``: also if the node answers where it was, or the backup serves.
+
+        Interrupted: it is ended all the same.
+        Raises:
+            NotFoundError: the broker runs no backup of this name.
+            RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
+            NotActiveError: the broker does not run.
+            CallTimeoutError: it has not ended within ``timeout`` seconds; outcome unknown.
+        """
+        return self._call(self._inner.end_backup, name, force=force, timeout=timeout)

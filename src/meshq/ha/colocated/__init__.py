@@ -2,7 +2,7 @@
 
 from meshq.ha.colocated._backup_request_format import BackupRequest
 from meshq.ha.colocated._colocated_settings import Colocated
-from meshq.ha.colocated._ended_backups_plan import decode_epoch, encode_epoch, is_left_behind
+from meshq.ha.colocated._ended_backups_plan import backup_number, decode_epoch, encode_epoch, is_left_behind
 from meshq.ha.colocated._hosted_replica import HostedReplica
 from meshq.ha.colocated._hosted_store_backup import HostedStoreBackup
 from meshq.ha.colocated._hosting_plan import HostedPlaces, HostingPlan, HostRules
@@ -34,6 +34,7 @@ __all__ = [
     "KeptBackups",
     "OwnBackups",
     "RequestTries",
+    "backup_number",
     "best_host",
     "check_own_ports",
     "check_place",
