@@ -160,6 +160,15 @@ def test_the_node_with_the_fewest_backups_is_asked_that_has_room() -> None:
     assert chosen("a") == chosen("a", offer("a", 0)) == ""
 
 
+def test_a_node_that_has_refused_is_asked_after_the_others() -> None:
+    offers = [offer("b", 0), offer("c", 1, 3), offer("d", 1, 1)]
+    assert best_host(IDS["a"], offers) == offers[0]
+    assert best_host(IDS["a"], offers, {IDS["b"]}) == offers[1]
+    assert best_host(IDS["a"], offers, {IDS["b"], IDS["c"]}) is None
+    assert host_to_clear(IDS["a"], True, offers, {IDS["b"], IDS["c"]}) == offers[2]
+    assert host_to_clear(IDS["a"], True, offers, {IDS[name] for name in "bcd"}) is None
+
+
 def test_nodes_that_ask_together_ask_different_ones_in_a_circle() -> None:
     for own, following in zip("abcd", "bcda", strict=True):
         others = [offer(name, 0) for name in "dbca" if name != own]
