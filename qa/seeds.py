@@ -20,6 +20,7 @@ from qa.balanced.scenario import run_balanced_seed
 from qa.chain.scenario import run_chain_seed
 from qa.fanout.scenario import run_fanout_seed
 from qa.grouping_model.scenario import run_grouping_seed
+from qa.ha.clients import PairError
 from qa.ha.colocated import run_colocated_seed
 from qa.ha.provided import run_provided_pair_seed
 from qa.ha.replicated import run_replicated_pair_seed
@@ -115,6 +116,11 @@ def command_for(seed: int, stage: str = BROKER) -> str:
     return f"python -m qa.simulate --seed {seed}{'' if stage == BROKER else f' --{stage}'}"
 
 
+def _checker(error: BaseException) -> str:
+    """Return who found a failure: the checker that a broken promise of a pair names, or the error."""
+    return str(error).partition(":")[0] if isinstance(error, PairError) else type(error).__name__
+
+
 def report_of(result: SimulationResult, cpu_s: float, stage: str = BROKER) -> SeedReport:
     """The report of a run of the scenario."""
     failure, caught_by, text = result.failure, tuple[str, ...](), ""
@@ -122,7 +128,7 @@ def report_of(result: SimulationResult, cpu_s: float, stage: str = BROKER) -> Se
         caught_by, text = failure.checkers, str(failure)
     elif failure is not None:
         leaves = list(_leaves(failure))
-        caught_by = tuple(dict.fromkeys(type(leaf).__name__ for leaf in leaves))
+        caught_by = tuple(dict.fromkeys(_checker(leaf) for leaf in leaves))
         text = f"{leaves[0]!r}\n" + "".join(traceback.format_exception(failure))
     outcome = result.value if isinstance(result.value, Outcome) else None
     return SeedReport(

@@ -53,7 +53,7 @@ _MESSAGES: Final = frozenset(
 #: What is about stages and batches.
 _STAGES: Final = frozenset({"stage", "commit_batch", "abandon_batch", "sinks", "stages", "delete_sink"})
 #: What is about high availability.
-_ROLES: Final = frozenset({"ha", "fail_over", "fail_back"})
+_ROLES: Final = frozenset({"ha", "fail_over", "fail_back", "end_backup"})
 _BY_HAND: Final = frozenset({"close", "session", "events", "stop_serving", "over", "balancer"})
 #: What the parts of a trio class say to each other.
 _INNER: Final = frozenset({"flush_now", "flush_idle", "ready", "renewed", "settle"})

@@ -1,4 +1,5 @@
-"""Two simulated processes, each with a node and the backup of the other one: they die, stand still and are stopped."""
+"""Two or three simulated processes, each with a node and the backup of another one: they die, stand still and are
+stopped."""
 
 from __future__ import annotations
 
@@ -52,22 +53,28 @@ FAULTS: Final = {"kill": 5, "kill_both": 1, "pause": 3, "long_pause": 3, "stop":
     "disk": 2,
     "clock": 1,
 }
+#: The share of the runs over one disk in which there are three processes, which may back each other in a circle.
+THREE: Final = 0.5
 #: Those of runs in which each node has a store of its own.
 REPLICATED_FAULTS: Final = {**FAULTS, "third": 3, "replaced": 2}
 DISK_CALLS: Final = ("open", "write", "sync", "replace", "move_directory", "sync_directory", "read")
 DISK_ERRORS_MAX: Final = 3
 #: What the fixed seeds have to have seen, each at least once.
-SIGHTS: Final = ("takeover", "failback", "both_lost", "asked_again", "transaction", "replicated", "moved")
+SIGHTS: Final = ("takeover", "failback", "both_lost", "asked_again", "transaction", "replicated", "moved", "three")
 #: The share of the runs in which each node has a store of its own.
 REPLICATED: Final = 0.4
 
 
 class Half:
-    """A process with a node and the backup of the other node, and the clients of the node's store."""
+    """A process with a node and the backup of another node, and the clients of the node's store."""
 
-    def __init__(self, stage: ColocatedStage, name: str, other: str) -> None:
+    def __init__(self, stage: ColocatedStage, name: str, names: tuple[str, ...]) -> None:
+        at = names.index(name)
         self.name = name
-        self.other = other
+        #: The process that runs the backup of this one, and the one whose backup runs here.
+        self.other = names[(at + 1) % len(names)]
+        self.backs = names[at - 1]
+        self.names = names
         self.stage = stage
         self.rng: random.Random = stage.rng
         self.accounts = Accounts()
@@ -152,11 +159,13 @@ class Half:
             request_backup=True,
             backup_request_retry_interval=1.0,
             backup_port_offset=OFFSET,
+            # Clients know of which node a backup is by its host.
+            shared_root=f"/{self.backs}",
         )
 
     async def _live(self) -> None:
         stage = self.stage
-        static = [f"tcp://{self.other}:{PORT}?insecure=true"]
+        static = [f"tcp://{other}:{PORT}?insecure=true" for other in self.names if other != self.name]
         about: dict[str, Any] = {
             "connector": "own",
             "retry_interval": 0.2,
@@ -170,7 +179,7 @@ class Half:
             about |= CLUSTER
         self.broker = broker = Broker(
             self.name,
-            data_dir=f"/{self.name}",
+            data_dir=f"/{self.name}" if stage.replicates else f"/{self.name}/store",
             acceptors=[self.own_url],
             connectors={"own": self.own_url},
             services=[ClusterConnection("pair", password="secret", static_connectors=static, **about)],
@@ -203,7 +212,11 @@ class ColocatedStage:
             simulation.swarm.count(f"fault.{fault}", 0)
         if self.replicates:
             self.see("replicated")
-        self.halves = [Half(self, "a", "b"), Half(self, "b", "a")]
+        three = not self.replicates and simulation.swarm.rng("colocated/three").random() < THREE
+        names = ("a", "b", "c") if three else ("a", "b")
+        self.halves = [Half(self, name, names) for name in names]
+        if three:
+            self.see("three")
         self.third = ThirdProcess(self) if self.replicates else None
         self.numbers = Numbers()
 
@@ -289,7 +302,7 @@ async def _watch(stage: ColocatedStage) -> None:
             if serves != half.took_over:
                 half.took_over = serves
                 stage.notes.note(f"the backup at {half.name} {'serves' if serves else 'does not serve'}")
-                other = next(one for one in stage.halves if one is not half)
+                other = next(one for one in stage.halves if one.name == half.backs)
                 stage.see("takeover" if serves else "failback" if other.active else "")
             if half.hosted() and not backing.get(half.name, True):
                 stage.see("asked_again")
@@ -350,7 +363,7 @@ async def _carry_out(stage: ColocatedStage, half: Half, kind: str) -> None:
         disk = machine.disk if stage.replicates else stage.disk
         disk.faults.inject(rng.choice(DISK_CALLS), times=rng.randint(1, DISK_ERRORS_MAX))
     elif kind == "cut":
-        place, far = rng.choice([("a", "b"), (half.name, f"client-{half.name}")])
+        place, far = rng.choice([(half.name, half.other), (half.name, f"client-{half.name}")])
         stage.fabric.cut(place, far)
         stage.fabric.cut(far, place)
         await trio.sleep(rng.uniform(0.2, 3.0))
@@ -400,7 +413,7 @@ async def _until_served(stage: ColocatedStage, seconds: float) -> None:
 
 
 async def _until_backed(stage: ColocatedStage, seconds: float) -> None:
-    """Wait until the node that serves itself has a backup at the other one, which waits."""
+    """Wait until each node has a backup at its host, if that serves itself."""
     with trio.move_on_after(seconds):
         while not all(_backed(stage, half) for half in stage.halves):
             stage.restart()
@@ -410,7 +423,7 @@ async def _until_backed(stage: ColocatedStage, seconds: float) -> None:
 
 
 def _backed(stage: ColocatedStage, half: Half) -> bool:
-    other = next(one for one in stage.halves if one is not half)
+    other = next(one for one in stage.halves if one.name == half.other)
     # A process whose own node waits is in no cluster, and nobody asks it.
     return not other.active or any(
         one.requester == half.name and one.state in ("waiting", "active") for one in other.hosted()

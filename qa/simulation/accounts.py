@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from meshq.abc import Env
-from meshq.broker import BackupTold, Core, CoreSettings
+from meshq.broker import BackupTold, Core, CoreSettings, EndTold
 from meshq.broker.bodies._body import Body
 from meshq.broker.queue._message_counts import REMOVED
 from meshq.broker.queue._run import GONE, QueueRun
@@ -193,6 +193,9 @@ class _NoNode:
     def hosted_backups(self, node_id: str) -> dict[str, Any]:
         """No node asks."""
         return {"backups": 0, "max_backups": 0, "mine": "", "hosted": []}
+
+    def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
+        raise NotImplementedError
 
     def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
         """No node asks."""

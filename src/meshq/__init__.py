@@ -229,6 +229,7 @@ if TYPE_CHECKING:
     from meshq.statistics import BalancerStatistics as BalancerStatistics
     from meshq.statistics import BalancerTargetStatistics as BalancerTargetStatistics
     from meshq.statistics import BrokerStatistics as BrokerStatistics
+    from meshq.statistics import EndedBackup as EndedBackup
     from meshq.statistics import JournalStatistics as JournalStatistics
     from meshq.statistics import RoleStatus as RoleStatus
     from meshq.statistics import StuckMessages as StuckMessages
@@ -391,6 +392,7 @@ _HOME: Final = {
     "HighAvailability": "meshq.node",
     "HighAvailabilityInThread": "meshq.node",
     "HostedBackup": "meshq.node",
+    "EndedBackup": "meshq.statistics",
     "ReplicaStore": "meshq.node",
     "ReplicaStoreInThread": "meshq.node",
     "Difference": "meshq.abc",

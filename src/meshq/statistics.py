@@ -310,6 +310,25 @@ class RoleStatus:
         return cls(**known, waiting=tuple(waiting), replicas=tuple(replicas))
 
 
+@attrs.frozen(kw_only=True)
+class EndedBackup:
+    """A backup of another node that a broker has run, and runs no more.
+
+    ``requester`` and ``node_id``: the name and the id of that node; empty: they could not be read.  ``directory``:
+    where the store of the backup lies now.
+    """
+
+    name: str
+    requester: str
+    node_id: str
+    directory: str
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> EndedBackup:
+        """Build the record from a broker's answer; unknown values of a newer broker are ignored."""
+        return cls(**_known(cls, values))
+
+
 def _known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in attrs.fields(kind)} - {"steps", "targets"}
     return {name: value for name, value in values.items() if name in names}

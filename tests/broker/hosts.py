@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from meshq.broker.core._host_node import BackupTold
+from meshq.broker.core._host_node import BackupTold, EndTold
 from meshq.broker.paging._pager import PageRequests
 from meshq.errors import MeshqError, RefusedError
 from meshq.wire import LinkOpening
@@ -47,6 +47,9 @@ class FakeHost:
 
     def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
         told("", "the node runs no backups")
+
+    def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
+        told(RefusedError("the node of the backup answers"))
 
     def order_role(self, *, back: bool, force: bool) -> int:
         raise RefusedError("the node is alone")

@@ -68,7 +68,7 @@ def client_of(house: House, user: str, role: str = "client") -> RawClient:
 def outcome(client: RawClient) -> str:
     """What the last request came to: empty if it was granted."""
     answer = header_of(client.last(FrameType.ANSWER), Answer)
-    if not answer.code or answer.code == BY_NAME["no_successor"].number:
+    if answer.code in (0, BY_NAME["no_successor"].number, BY_NAME["backup_needed"].number):
         return ""
     assert answer.code == FORBIDDEN, answer.text
     return answer.text
@@ -165,6 +165,7 @@ MANAGEMENT: dict[str, tuple[dict[str, Any], set[str]]] = {
     "hosted_backups": ({"node_id": ""}, set()),
     "host_backup": ({"request": b""}, set()),
     "ha": ({}, set()),
+    "end_backup": ({"name": "colocated_backup_1"}, set()),
     "fail_over": ({}, set()),
     "fail_back": ({}, set()),
     "balancers": ({}, set()),

@@ -82,6 +82,18 @@ async def test_four_nodes_have_a_backup_each_and_none_runs_two() -> None:
 
 
 @pytest.mark.slow
+async def test_a_node_that_is_refused_asks_another_one() -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        idle = shared(request_backup=False)
+        # In the circle it is the first one after a.
+        b = await start(ground, nursery, broker(ground, "b", idle, security=Security(users={"u": "p"})))
+        c = await start(ground, nursery, broker(ground, "c", idle))
+        a = await start(ground, nursery, broker(ground, "a", shared(backup_request_retry_interval=1.0)))
+        await until(lambda: requesters(a, b, c) == [[], [], ["a"]], 60)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
 async def test_who_does_not_ask_has_no_backup_and_who_is_refused_gives_up(caplog: pytest.LogCaptureFixture) -> None:
     async with pair() as ground, trio.open_nursery() as nursery:
         a = await start(ground, nursery, broker(ground, "a", shared(request_backup=False)))

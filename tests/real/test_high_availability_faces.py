@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,9 @@ async def test_errors_come_out_of_the_thread_of_a_broker(tmp_path: Path) -> None
             await ha.wait_for(role="master")
         with pytest.raises(NotActiveError, match="by replication"):
             await ha.replica("b").diff()
-    for late in (ha.fail_over, ha.fail_back, ha.wait_for, ha.replica("b").diff):
+        with pytest.raises(NotFoundError, match="runs no backup 'x'"):
+            await ha.end_backup("x")
+    for late in (ha.fail_over, ha.fail_back, ha.wait_for, ha.replica("b").diff, partial(ha.end_backup, "x")):
         with pytest.raises(NotActiveError):
             await late()
 
@@ -141,6 +144,11 @@ def test_without_async(tmp_path: Path) -> None:
                 a.ha.fail_back()
         _once_it_waits_too(a.ha.fail_over)
         serves(b.ha, 4)
+        with pytest.raises(NotFoundError, match="runs no backup 'x'"):
+            b.ha.end_backup("x")
+    for late in (b.ha.fail_over, b.ha.fail_back, b.ha.wait_for, b.ha.replica("a").diff):
+        with pytest.raises(NotActiveError, match="the broker is not active"):
+            late()
     assert our_threads() == []
 
 
@@ -162,3 +170,8 @@ async def test_with_asyncio(tmp_path: Path) -> None:
             await a.ha.wait_for(phase="waiting", timeout=5)
             await _once_it_waits(b.ha.fail_back, asyncio.sleep)
             assert (await client.ha()).acting == "a"
+        with pytest.raises(NotFoundError, match="runs no backup 'x'"):
+            await b.ha.end_backup("x")
+    for late in (b.ha.fail_over, b.ha.fail_back, b.ha.wait_for, b.ha.replica("a").diff):
+        with pytest.raises(NotActiveError, match="the broker is not active"):
+            await late()

@@ -87,8 +87,8 @@ async def ask(client: Client, operation: str, **arguments: Any) -> tuple[dict[st
 
 async def test_every_operation_is_carried_out_for_a_message() -> None:
     # There is no other node whose messages could be given back, that shares its groups with this one, that asks for
-    # a backup, or that could take over.
-    alone = {"give_back", "pin_groups", "host_backup", "fail_over", "fail_back"}
+    # a backup or is gone for good, or that could take over.
+    alone = {"give_back", "pin_groups", "host_backup", "end_backup", "fail_over", "fail_back"}
     assert {operation for operation, _, _ in LIFE} | alone == set(OPERATIONS)
     async with (
         Broker(
@@ -115,6 +115,7 @@ async def test_every_operation_is_carried_out_for_a_message() -> None:
             fence = {"fence": values.get("fence", fence["fence"])}
         assert (await ask(client, "queue", name="orders"))[1]["code"] == "not_found"
         assert (await ask(client, "give_back", node_id="0" * 32))[1]["code"] == "not_found"
+        assert (await ask(client, "end_backup", name="colocated_backup_1"))[1]["code"] == "not_found"
         for order in ("fail_over", "fail_back"):
             answer = (await ask(client, order))[1]
             assert (answer["outcome"], answer["code"]) == ("not_done", "no_successor"), answer

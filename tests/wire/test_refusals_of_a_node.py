@@ -393,6 +393,7 @@ SCENES: dict[str, Callable[[], NodePeer]] = {
     **CURSOR_SCENES,
     "batch_placing": batch_placing,
     "no_successor": called("fail_over"),
+    "backup_needed": called("end_backup", "name", "colocated_backup_1"),
     "forbidden": forbidden,
     "use_another_server": use_another_server,
     "not_handed_over": not_handed_over,

@@ -24,6 +24,7 @@ class StageCalls:
     abandon_batch: Final = forwarded(trio_client.Client.abandon_batch)
     commit_batch: Final = forwarded(trio_client.Client.commit_batch)
     delete_sink: Final = forwarded(trio_client.Client.delete_sink)
+    end_backup: Final = forwarded(trio_client.Client.end_backup)
     fail_back: Final = forwarded(trio_client.Client.fail_back)
     fail_over: Final = forwarded(trio_client.Client.fail_over)
     ha: Final = forwarded(trio_client.Client.ha)

@@ -15,7 +15,7 @@ class ReplicaStore:
     def __init__(self, inner: trio_node.ReplicaStore, loop: TaskLoop) -> None:
         self.name: str = inner.name
         self._inner = inner
-        self._call = loop.call
+        self._call = loop.call_active
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -30,7 +30,7 @@ class HighAvailability(RoleFigures):
         super().__init__(inner._run)
         self._inner = inner
         self._loop = loop
-        self._call = loop.call
+        self._call = loop.call_active
 
     def replica(self, name: str) -> ReplicaStore:
         """Return the store of the replica of this name, to compare it with the node's own; nothing is asked yet."""
@@ -39,3 +39,4 @@ class HighAvailability(RoleFigures):
     wait_for: Final = forwarded(trio_node.HighAvailability.wait_for)
     fail_over: Final = forwarded(trio_node.HighAvailability.fail_over)
     fail_back: Final = forwarded(trio_node.HighAvailability.fail_back)
+    end_backup: Final = forwarded(trio_node.HighAvailability.end_backup)

@@ -13,7 +13,7 @@ from meshq.blocking._block_runner import ThreadBlockRunner
 from meshq.blocking._loop_thread import ThreadCall
 from meshq.blocking._transaction import Transaction
 from meshq.client import BatchCommit, SinkStatistics, StageStatistics
-from meshq.statistics import RoleStatus
+from meshq.statistics import EndedBackup, RoleStatus
 
 
 class StageCalls:
@@ -73,6 +73,20 @@ class StageCalls:
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
         self._call(self._inner.delete_sink, sink)
+
+    def end_backup(self, name: str, *, force: bool = False) -> EndedBackup:
+        """Have the node end a backup that it runs for another node, because that node is gone for good.
+
+        What is stored there is kept, and the result says where.  ``name``: as in ``broker.ha.hosted``.  ``force``: also
+        if the node answers where it was, or the backup serves.
+
+        Interrupted: it is ended all the same.
+        Raises:
+            NotFoundError: the node runs no backup of this name.
+            RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return self._call(self._inner.end_backup, name, force=force)
 
     def fail_back(self, *, timeout: float = 30) -> None:
         """Have the node hand its role back to the waiting primary, and return when that node serves this client.

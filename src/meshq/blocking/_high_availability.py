@@ -8,6 +8,7 @@ from meshq import node as trio_node
 from meshq.abc import Difference
 from meshq.blocking._loop_thread import ThreadLoop
 from meshq.node import RoleFigures
+from meshq.statistics import EndedBackup
 
 
 class ReplicaStore:
@@ -16,7 +17,7 @@ class ReplicaStore:
     def __init__(self, inner: trio_node.ReplicaStore, loop: ThreadLoop) -> None:
         self.name: str = inner.name
         self._inner = inner
-        self._call = loop.call
+        self._call = loop.call_active
 
     def __repr__(self) -> str:
         return repr(self._inner)
@@ -44,7 +45,7 @@ class HighAvailability(RoleFigures):
         super().__init__(inner._run)
         self._inner = inner
         self._loop = loop
-        self._call = loop.call
+        self._call = loop.call_active
 
     def replica(self, name: str) -> ReplicaStore:
         """Return the store of the replica of this name, to compare it with the node's own; nothing is asked yet."""
@@ -69,6 +70,7 @@ class HighAvailability(RoleFigures):
         Raises:
             CallTimeoutError: it was not so within ``timeout`` seconds; the error says what is missing.
             UsageError: there is no such role.
+            NotActiveError: the broker has ended.
         """
         self._call(self._inner.wait_for, role, phase, epoch, timeout, in_sync=in_sync, replicas=replicas)
 
@@ -81,7 +83,7 @@ class HighAvailability(RoleFigures):
         Interrupted: the order stands.
         Raises:
             RefusedError: no other node waits; outcome not done.
-            NotActiveError: this node waits, and another one serves.
+            NotActiveError: this node waits, and another one serves; or the broker has ended.
             CallTimeoutError: no node serves within ``timeout`` seconds; outcome unknown.
         """
         self._call(self._inner.fail_over, force=force, timeout=timeout)
@@ -92,7 +94,23 @@ class HighAvailability(RoleFigures):
         Interrupted: the order stands.
         Raises:
             RefusedError: no primary waits, or this node is the primary; outcome not done.
-            NotActiveError: this node waits.
+            NotActiveError: this node waits; or the broker has ended.
             CallTimeoutError: the primary does not serve within ``timeout`` seconds; outcome unknown.
         """
         self._call(self._inner.fail_back, timeout=timeout)
+
+    def end_backup(self, name: str, *, force: bool = False, timeout: float = 30) -> EndedBackup:
+        """End a backup that the broker runs for another node, because that node is gone for good.
+
+        What is stored there is kept, and the result says where: a shared store as it is; by replication the directory
+        gets another name, which no start takes.  ``name``: as in ``hosted``, or in a warning about one of before.
+        ``force``: also if the node answers where it was, or the backup serves.
+
+        Interrupted: it is ended all the same.
+        Raises:
+            NotFoundError: the broker runs no backup of this name.
+            RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
+            NotActiveError: the broker does not run.
+            CallTimeoutError: it has not ended within ``timeout`` seconds; outcome unknown.
+        """
+        return self._call(self._inner.end_backup, name, force=force, timeout=timeout)

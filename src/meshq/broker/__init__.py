@@ -12,7 +12,7 @@ from meshq.broker.connection._listener import Listeners
 from meshq.broker.connection._server_connection_machine import ConnectionCounts, ServerConnection
 from meshq.broker.connection._stream_connection import StreamConnection
 from meshq.broker.core._core import Core, CoreSettings
-from meshq.broker.core._host_node import BackupTold
+from meshq.broker.core._host_node import BackupTold, EndTold
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.ingress._redistribution import filters_here, needed_features
 from meshq.broker.log._hop_log import Hop
@@ -47,6 +47,7 @@ __all__ = [
     "CoreSettings",
     "Credentials",
     "Dispatch",
+    "EndTold",
     "EventBus",
     "FileBodies",
     "FormerCount",

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from meshq.broker import BackupTold
+from meshq.broker import BackupTold, EndTold
 from meshq.errors import MeshqError
 from meshq.logs import Warnings
 from meshq.node._paging import PageRequests
@@ -72,6 +72,10 @@ class CoreHost:
     def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
         """Run the backup of another node, or end it."""
         self._office.host_backup(node_id, request, told, ends=ends, clears=clears)
+
+    def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
+        """End a backup by hand."""
+        self._office.end_backup(name, told, force=force)
 
     def order_role(self, *, back: bool, force: bool) -> int:
         """Order a change of role."""

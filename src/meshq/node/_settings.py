@@ -25,6 +25,7 @@ from meshq.ha import (
     SharedStoreBackup,
     SharedStorePrimary,
 )
+from meshq.ha.colocated import check_own_ports
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
     TLS,
@@ -366,6 +367,9 @@ class BrokerSettings:
         if own:
             allowed = "not the connector of a cluster connection: others would look for a backup where its host is"
             raise SettingsError("excludes", own[0], allowed)
+        # Before anything is on a disk; of the spare places only those are used where nobody listens.
+        own = [str(attrs.evolve(one.endpoint, options=())) for one in self.acceptors]
+        check_own_ports(own, policy.backup_port_offset, range(1, policy.max_backups + 1))
         names = [one.name for one in clusters]
         backup = policy.backup
         if isinstance(backup, ReplicationBackup) and backup.cluster_name not in (None, *names):

@@ -129,6 +129,7 @@ _ENTRIES: Final = (
     Refusal(86, "cursor_max_lag", errors.CursorLostError, "the cursor was given up beyond its max_lag"),
     Refusal(87, "batch_placing", errors.BusyError, "the batch before is still being placed", may_retry=True),
     Refusal(88, "no_successor", errors.RefusedError, "no other node could take the role over", may_retry=True),
+    Refusal(89, "backup_needed", errors.RefusedError, "the backup is in use, or its node answers", may_retry=True),
     Refusal(90, "forbidden", errors.SecurityError, "it is not permitted"),
 )
 

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from meshq.errors import MeshqError
+from meshq.statistics import EndedBackup
 from meshq.wire import LinkOpening
 
 #: What is called with the name of a backup, or with an empty one and the reason why there is none.
 BackupTold = Callable[[str, str], None]
+#: What is called with a backup that was ended, or with the reason why it was not.
+EndTold = Callable[[EndedBackup | MeshqError], None]
 
 
 class HostNode(Protocol):
@@ -42,6 +45,12 @@ class HostNode(Protocol):
         """Begin to run the backup of another node; ``ends``: run it no more; ``clears``: another one makes room for it.
 
         ``told`` is called once, also in this call, with the name of the backup or the reason why there is none.
+        """
+
+    def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
+        """Begin to end the backup of a node that is gone for good; ``told`` is called once, also in this call.
+
+        ``force``: also if the node answers, or the backup serves.
         """
 
     def order_role(self, *, back: bool, force: bool) -> int:

@@ -316,6 +316,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         asks=True,
         only_nodes=True,
     ),
+    "end_backup": Operation(role_work.end_backup, {"name": _NAME, "force": _FLAG}, _MANAGES_ROLE),
     "fail_over": Operation(role_work.fail_over, {"force": _FLAG}, _MANAGES_ROLE),
     "fail_back": Operation(role_work.fail_back, {}, _MANAGES_ROLE),
     "bridges": Operation(node_work.bridges, {"after": _COUNT}, _MANAGES_NODE),

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from meshq.broker.management._pages import page_of
 from meshq.broker.work._long_operations import AnswerWait, Steps, Values
-from meshq.errors import RefusedError
+from meshq.errors import MeshqError, NotFoundError, RefusedError
 from meshq.wire import decline
 
 if TYPE_CHECKING:
     from meshq.broker.core._core import Core
     from meshq.broker.core._host_node import BackupTold
     from meshq.broker.management._requester import Requester
+    from meshq.statistics import EndedBackup
 
 #: Characters of a reason: a frame has room for that.
 _WHY_CHARACTERS_MAX: Final = 1_000
@@ -54,6 +57,28 @@ def _hosting(asked: Callable[[BackupTold], None]) -> Steps:
 
     yield AnswerWait(begin)
     yield answer
+
+
+def end_backup(core: Core, name: str, force: bool = False) -> Steps:
+    """End the backup that the node runs for a node that is gone for good; `directory` is where its store lies now."""
+    answer: list[EndedBackup | MeshqError] = []
+
+    def begin(resume: Callable[[], None]) -> None:
+        def told(ended: EndedBackup | MeshqError) -> None:
+            answer.append(ended)
+            resume()
+
+        core.settings.host.end_backup(name, told, force=force)
+
+    yield AnswerWait(begin)
+    ended = answer[0]
+    if isinstance(ended, NotFoundError):
+        raise decline("not_found", str(ended)) from ended
+    if isinstance(ended, RefusedError):
+        raise decline("backup_needed", str(ended)) from ended
+    if isinstance(ended, MeshqError):
+        raise ended
+    yield attrs.asdict(ended)
 
 
 def fail_over(core: Core, force: bool = False) -> Values:

@@ -8,7 +8,7 @@ import trio
 
 from meshq.client.session._client_context import ClientContext
 from meshq.errors import CallTimeoutError, UnblockedError
-from meshq.statistics import RoleStatus
+from meshq.statistics import EndedBackup, RoleStatus
 
 #: Seconds between two questions who serves.
 _POLL_S: Final = 0.1
@@ -54,6 +54,20 @@ class RoleCalls:
         """
         values = await self._context.ask("fail_back")
         await self._followed(values["epoch"], timeout)
+
+    async def end_backup(self, name: str, *, force: bool = False) -> EndedBackup:
+        """Have the node end a backup that it runs for another node, because that node is gone for good.
+
+        What is stored there is kept, and the result says where.  ``name``: as in ``broker.ha.hosted``.  ``force``: also
+        if the node answers where it was, or the backup serves.
+
+        Checkpoint: always.  Cancellation: it is ended all the same.
+        Raises:
+            NotFoundError: the node runs no backup of this name.
+            RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
+            CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
+        """
+        return EndedBackup.of(await self._context.ask("end_backup", name=name, force=force))
 
     async def _followed(self, epoch: int, timeout_s: float) -> None:
         """Wait until a node serves in a later epoch."""

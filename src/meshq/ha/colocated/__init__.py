@@ -2,12 +2,13 @@
 
 from meshq.ha.colocated._backup_request_format import BackupRequest
 from meshq.ha.colocated._colocated_settings import Colocated
-from meshq.ha.colocated._ended_backups_plan import decode_epoch, encode_epoch, is_left_behind
+from meshq.ha.colocated._ended_backups_plan import backup_number, decode_epoch, encode_epoch, is_left_behind
 from meshq.ha.colocated._hosted_replica import HostedReplica
 from meshq.ha.colocated._hosted_store_backup import HostedStoreBackup
 from meshq.ha.colocated._hosting_plan import HostedPlaces, HostingPlan, HostRules
 from meshq.ha.colocated._kept_backup_format import KeptBackup
 from meshq.ha.colocated._kept_backups import FoundBackups, KeptBackups
+from meshq.ha.colocated._ports_plan import check_own_ports
 from meshq.ha.colocated._requests_plan import (
     HostOffer,
     OwnBackups,
@@ -33,7 +34,9 @@ __all__ = [
     "KeptBackups",
     "OwnBackups",
     "RequestTries",
+    "backup_number",
     "best_host",
+    "check_own_ports",
     "check_place",
     "decode_epoch",
     "encode_epoch",

@@ -11,6 +11,7 @@ from meshq.endpoint import Endpoint
 from meshq.errors import RefusedError, SettingsError
 from meshq.ha.colocated._backup_request_format import BackupRequest
 from meshq.ha.colocated._ended_backups_plan import PREFIX
+from meshq.ha.colocated._ports_plan import check_own_ports, check_requester_port, moved_url
 from meshq.ha.colocated._store_place_plan import check_place
 from meshq.ids import IDENTITY_BYTES
 
@@ -18,25 +19,6 @@ from meshq.ids import IDENTITY_BYTES
 HOST_CONNECTOR: Final = "colocated_host"
 #: So many places more than backups: where somebody else has a port, another place is taken.
 SPARE_PLACES: Final = 3
-_PORT_MAX: Final = 65_535
-
-
-def moved_url(url: str, name: str, offset: int) -> str:
-    """Return a URL of a host as it is for a backup: with a higher port, or in the process with the name at its end.
-
-    A port 0, which the system chooses, stays 0.
-
-    Raises:
-        SettingsError: the port would be above 65,535, or it is no URL of one endpoint.
-    """
-    endpoint = Endpoint.parse(url)
-    if endpoint.scheme == "inproc":
-        return str(attrs.evolve(endpoint, host=f"{endpoint.host}.{name}"))
-    if endpoint.port == 0:
-        return url
-    if endpoint.port + offset > _PORT_MAX:
-        raise SettingsError("backup_port_offset", offset, f"so much that {endpoint.port} + {offset} is a port")
-    return str(attrs.evolve(endpoint, port=endpoint.port + offset))
 
 
 @attrs.frozen(kw_only=True)
@@ -97,11 +79,13 @@ class HostingPlan:
         self._failures: dict[int, int] = {}
         # By the id of the node whose backup it is.
         self._hosted: dict[str, _HostedPlaces] = {}
+        # The places of backups of before that are not begun, by their number.
+        self._held: dict[int, int] = {}
 
     @property
     def backups(self) -> int:
-        """How many backups there are."""
-        return len(self._hosted)
+        """How many backups there are, with those that are held."""
+        return len(self._hosted) + len(self._held)
 
     def name_for(self, node_id: str) -> str:
         """Return the name of the backup of a node; empty: there is none."""
@@ -133,10 +117,10 @@ class HostingPlan:
         self.check(request)
         if request.node_id in self._hosted:
             raise RefusedError(f"{rules.name!r} runs the backup of {request.name[:64]!r} already")
-        if len(self._hosted) - (without in self._hosted) >= rules.max_backups:
-            raise RefusedError(f"{rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
+        if self.backups - (without in self._hosted) >= rules.max_backups:
+            raise self._full()
         number = self._made + 1
-        return self._free_places(number, self._directory(request, number, without), without)
+        return self._free_places(request, number, without)
 
     def places_again(self, request: BackupRequest, number: int, place: int) -> HostedPlaces:
         """Return where a backup is, by its number and its place, that was begun in another life of the host, or ended.
@@ -144,7 +128,7 @@ class HostingPlan:
         Raises:
             SettingsError: a place of the backup is not allowed.
         """
-        return self._places(number, place, self._directory(request, number, ""))
+        return self._places(request, number, place, self._directory(request, number, ""))
 
     def places_of(self, node_id: str) -> HostedPlaces:
         """Return where the backup of a node is that there is."""
@@ -165,16 +149,31 @@ class HostingPlan:
         Raises:
             RefusedError: there is no room any more; nothing has changed.
         """
-        if len(self._hosted) >= self.rules.max_backups:
-            raise RefusedError(f"{self.rules.name!r} runs {len(self._hosted)} backups, which is its max_backups")
+        if self.backups >= self.rules.max_backups:
+            raise self._full()
         self.begin_again(request, places)
+
+    def _full(self) -> RefusedError:
+        return RefusedError(f"{self.rules.name!r} runs {self.backups} backups, which is its max_backups")
+
+    def hold(self, number: int, place: int) -> None:
+        """Keep the number and the place of a backup of before that is not begun: nobody else gets them.
+
+        It counts as one that there is.
+        """
+        self.count_from(number)
+        self._held[number] = place
+
+    def release(self, number: int) -> None:
+        """Hold a backup no more; its number is given to nobody all the same.  Twice is silent."""
+        self._held.pop(number, None)
 
     def place_of(self, waiting: Sequence[str]) -> str:
         """Return the node whose backup makes room for another one; empty: there is room, or none of them may go.
 
         ``waiting``: the nodes whose backups do not serve, in the order of these.
         """
-        return next(iter(waiting), "") if len(self._hosted) >= self.rules.max_backups else ""
+        return next(iter(waiting), "") if self.backups >= self.rules.max_backups else ""
 
     def began(self, node_id: str) -> None:
         """Note that a backup listens at its place."""
@@ -212,20 +211,26 @@ class HostingPlan:
             text = "the store of only one of the two nodes is encrypted"
             raise RefusedError(f"{whose} is not run by {rules.name!r}: {text}")
 
-    def _free_places(self, number: int, data_dir: str, without: str) -> HostedPlaces:
+    def _free_places(self, request: BackupRequest, number: int, without: str) -> HostedPlaces:
+        data_dir = self._directory(request, number, without)
         used = {one.places.place for node_id, one in self._hosted.items() if node_id != without}
+        used.update(self._held.values())
         free = [one for one in range(1, self.rules.max_backups + SPARE_PLACES + 1) if one not in used]
         failure: SettingsError | None = None
         for place in sorted(free, key=lambda one: (self._failures.get(one, 0), one)):
             try:
-                return self._places(number, place, data_dir)
+                return self._places(request, number, place, data_dir)
             except SettingsError as error:
                 failure = failure or error
         assert failure is not None, "there are more places than backups"
         raise failure
 
-    def _places(self, number: int, place: int, data_dir: str) -> HostedPlaces:
+    def _places(self, request: BackupRequest, number: int, place: int, data_dir: str) -> HostedPlaces:
         rules, name, offset = self.rules, f"{PREFIX}{number}", place * self.rules.backup_port_offset
+        check_own_ports(rules.acceptors, rules.backup_port_offset, (place,))
+        own = [url for one, url in rules.connectors.items() if one not in rules.excludes]
+        acceptors = tuple(moved_url(url, name, offset) for url in rules.acceptors)
+        check_requester_port(acceptors, request.url, (*own, *rules.acceptors), rules.backup_port_offset)
         moved = {
             one: url if one in rules.excludes else moved_url(url, name, offset) for one, url in rules.connectors.items()
         }
@@ -234,7 +239,7 @@ class HostingPlan:
             number=number,
             place=place,
             data_dir=data_dir,
-            acceptors=tuple(moved_url(url, name, offset) for url in rules.acceptors),
+            acceptors=acceptors,
             # The first one within the process is where a backup scales down to.
             connectors={HOST_CONNECTOR: f"inproc://{rules.name}", **moved},
         )

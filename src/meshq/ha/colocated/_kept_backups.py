@@ -67,11 +67,16 @@ class KeptBackups:
         found = NodeDirectory(self._disk, self._directory(number)).standing()
         return is_left_behind(epoch=found.epoch, acted=found.acted, claimed=found.claimed, node_epoch=node_epoch)
 
-    def set_aside(self, number: int) -> None:
-        """Forget a backup for good; its store stays, under a name that no start takes.  Raises: OSError."""
+    def set_aside(self, number: int) -> str:
+        """Forget a backup for good; its store stays, under a name that no start takes.  Return where.
+
+        Raises: OSError.
+        """
         name = f"{PREFIX}{number}"
-        self._disk.move_directory(f"{self._root}/{name}", f"{self._root}/{ASIDE}{name}")
+        aside = f"{self._root}/{ASIDE}{name}"
+        self._disk.move_directory(f"{self._root}/{name}", aside)
         self._disk.sync_directory(self._root)
+        return aside
 
     def _directory(self, number: int) -> str:
         return f"{self._root}/{PREFIX}{number}"

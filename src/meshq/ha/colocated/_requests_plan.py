@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -83,22 +83,27 @@ def own_replicas(offers: Iterable[HostOffer], request: str, in_sync: str) -> Own
     )
 
 
-def best_host(own: str, offers: Iterable[HostOffer]) -> HostOffer | None:
+def best_host(own: str, offers: Iterable[HostOffer], refused: Container[str] = ()) -> HostOffer | None:
     """Return the node with the fewest backups of all nodes that have room for another backup; None: no node has room.
 
+    ``refused``: nodes that have refused, and are left out: another one may take what they do not.
     Of several the first one after ``own`` in the circle of ids, so that nodes which ask together ask different ones.
     """
-    free = [one for one in offers if one.backups < one.max_backups and one.node_id != own]
+    others = [one for one in offers if one.node_id != own and one.node_id not in refused]
+    free = [one for one in others if one.backups < one.max_backups]
     return min(free, key=lambda one: (one.backups, one.node_id < own, one.node_id), default=None)
 
 
-def host_to_clear(own: str, own_room: bool, offers: Iterable[HostOffer]) -> HostOffer | None:
+def host_to_clear(
+    own: str, own_room: bool, offers: Iterable[HostOffer], refused: Container[str] = ()
+) -> HostOffer | None:
     """Return the node to ask for the place of another one's backup, when no node has room; None: none is asked.
 
     ``own_room``: whether this node has room for a backup, so that the other one finds a place here.  Without that two
     nodes would take the place from each other for ever.
     """
-    full = [one for one in offers if one.max_backups and one.node_id != own and not one.mine]
+    others = [one for one in offers if one.node_id != own and one.node_id not in refused]
+    full = [one for one in others if one.max_backups and not one.mine]
     return min(full, key=lambda one: (one.node_id < own, one.node_id), default=None) if own_room else None
 
 

@@ -11,16 +11,18 @@ import attrs
 import trio
 
 from meshq import abc
-from meshq.broker import BackupTold
-from meshq.errors import MeshqError, NotActiveError, RefusedError
+from meshq.broker import BackupTold, EndTold
+from meshq.errors import MeshqError, NotActiveError, NotFoundError, RefusedError
 from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostingPlan
 from meshq.logs import logger
 from meshq.node._settings import BrokerSettings
 from meshq.node.hosting._hosted_backup import HostedBackup
 from meshq.node.hosting._hosted_settings import host_rules, hosted_settings
+from meshq.node.hosting._node_look import check_gone
 from meshq.node.hosting._store_look import look_at_store
 from meshq.node.terms._high_availability import ERROR_CHARACTERS_MAX, RoleFigures
 from meshq.notifications import ColocatedBackupStarted
+from meshq.statistics import EndedBackup
 
 #: The threads for looks, which change nothing; one that hangs holds up nobody who has left it.
 LOOK_POOL: Final = "discovery of stores"
@@ -87,6 +89,8 @@ class RunningBackup:
     broker: HostedBroker
     requester: str
     node_id: str
+    #: Where its node is reached, as that has said.
+    url: str = ""
     #: With which it is begun again; None: it is not.
     request: BackupRequest | None = None
     #: Whether it listens.
@@ -102,6 +106,11 @@ class RunningBackup:
     def idle(self) -> bool:
         """Whether it neither serves nor is about to."""
         return self.broker.state == "waiting" and self.broker.ha.role == "backup"
+
+    @property
+    def serves(self) -> bool:
+        """Whether it serves, or is about to."""
+        return self.broker.ha.role == "primary"
 
     def complain(self, text: str, about: object) -> None:
         """Warn of something that went wrong with it."""
@@ -244,7 +253,7 @@ class BackupHost:
             await self._stop(self._hosted[cleared], failover=True)
         nursery = self._going
         plan.accept(request, places)
-        self._hosted[node_id] = one = RunningBackup(broker, request.name, node_id)
+        self._hosted[node_id] = one = RunningBackup(broker, request.name, node_id, request.url)
         nursery.start_soon(self._run, one)
         return places.name
 
@@ -298,6 +307,64 @@ class BackupHost:
             await work()
         finally:
             self._ending.discard(one.node_id)
+
+    def end_by_hand(self, name: str, told: EndTold, *, force: bool) -> None:
+        """Begin to end a backup whose node is gone for good, as an operator says; ``told`` is called once.
+
+        ``force``: also if the node answers, or the backup serves.
+        """
+        if self._nursery is None:
+            told(NotActiveError(f"the broker {self._settings.name!r} does not run"))
+        else:
+            self._nursery.start_soon(self._end_by_hand, name, told, force)
+
+    async def _end_by_hand(self, name: str, told: EndTold, force: bool) -> None:
+        ended: EndedBackup | MeshqError = NotActiveError(f"the broker {self._settings.name!r} stops")
+        try:
+            async with self._deciding:
+                ended = await self._end_named(name, force=force)
+            _log.info("%s, the backup of %s, was ended by hand", name, ended.requester, extra={"event": "backup_ended"})
+        except MeshqError as error:
+            ended = error
+        finally:
+            told(ended)
+
+    async def _end_named(self, name: str, *, force: bool) -> EndedBackup:
+        """End a backup for good; what is stored stays, and the result says where.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            RefusedError: its node answers, it serves, or its store can't be put aside.
+            NotActiveError: the host stops.
+        """
+        one = self._running(name)
+        if not force:
+            if one.serves:
+                text = f"{name} serves in place of {one.requester!r}: what it has would be out of reach"
+                raise RefusedError(f"{text}: move its messages first, or force=True ends it")
+            if one.broker.ha.phase in ("syncing", "in_sync"):
+                raise RefusedError(f"{one.requester!r} is there, and {name} follows it: force=True ends it")
+            await check_gone(self._env, repr(one.requester), one.url)
+            one = self._running(name)
+            if one.serves:
+                raise RefusedError(f"{name} has begun to serve in place of {one.requester!r}")
+        places = self._plan.places_of(one.node_id)
+        # One that serves keeps its store from other backups, as at any stop.
+        await self._stop(one, failover=not one.serves)
+        directory = await self._put_aside(one, places)
+        return EndedBackup(name=name, requester=one.requester, node_id=one.node_id, directory=directory)
+
+    def _running(self, name: str) -> RunningBackup:
+        for one in self._hosted.values():
+            if one.broker.name == name:
+                return one
+        there = ", ".join(one.broker.name for one in self._hosted.values()) or "none"
+        raise NotFoundError(f"{self._settings.name!r} runs no backup {name!r}; it runs: {there}")
+
+    async def _put_aside(self, one: RunningBackup, places: HostedPlaces) -> str:
+        """Return where the store of a backup lies that has ended by hand: where it was, as other nodes share it."""
+        await trio.lowlevel.checkpoint()
+        return places.data_dir
 
     async def _stop(self, one: RunningBackup, failover: bool = False) -> None:
         """Stop a backup within the time that the host has for its own stop; after that it ends as after a crash.

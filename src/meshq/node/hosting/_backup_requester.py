@@ -50,6 +50,8 @@ class BackupRequester(Service):
         self._settings = settings
         self._policy = policy
         self._warnings = Warnings("node", trio.current_time)
+        # The nodes that have refused since all were asked.
+        self._refused: set[str] = set()
         self._packed = b""
         self._digest = ""
         self._own = ""
@@ -133,24 +135,34 @@ class BackupRequester(Service):
 
     async def _request(self, questions: NodeQuestions, offers: list[HostOffer], own_room: bool) -> None:
         """Ask a node to run the backup."""
-        offer = best_host(self._own, offers)
-        clears = offer is None
-        if not self._policy.replicates:
-            # By replication no backup makes room: its store may be the only whole one.
-            offer = offer or host_to_clear(self._own, own_room, offers)
+        offer, clears = self._host_for(offers, own_room)
+        if offer is None and self._refused:
+            # All have refused: they are asked again, in the same order.
+            self._refused.clear()
+            offer, clears = self._host_for(offers, own_room)
         if offer is None:
             self._warnings.say("backup_refused", f"no node has room for the backup of {self._settings.name!r}")
             return
         await self._send(questions, offer.node_id, clears=clears)
+
+    def _host_for(self, offers: list[HostOffer], own_room: bool) -> tuple[HostOffer | None, bool]:
+        """Return the node to ask, and whether a backup there is to make room."""
+        offer = best_host(self._own, offers, self._refused)
+        if offer is None and not self._policy.replicates:
+            # By replication no backup makes room: its store may be the only whole one.
+            return host_to_clear(self._own, own_room, offers, self._refused), True
+        return offer, False
 
     async def _send(self, questions: NodeQuestions, node_id: str, *, clears: bool) -> None:
         """Send the request to a node."""
         asked = {"request": self._packed, "ends": False, "clears": clears}
         answer = await self._ask(questions, node_id, "host_backup", asked)
         if is_name(answer.get("name")):
+            self._refused.clear()
             about = (answer["name"], self._settings.name, node_id)
             _log.info("%s is the backup of %s, at the node %s", *about, extra={"event": "backup_requested"})
             return
+        self._refused.add(node_id)
         text = f"the node {node_id} does not run the backup of {self._settings.name!r}: {_line(answer.get('why'))}"
         self._warnings.say("backup_refused", text, node_id)
 

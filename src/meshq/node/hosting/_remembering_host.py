@@ -10,10 +10,12 @@ from typing import Any, Final
 import trio
 
 from meshq.errors import DamagedError, MeshqError, NotActiveError, RefusedError, SettingsError
-from meshq.ha.colocated import BackupRequest, FoundBackups, HostedPlaces, KeptBackup, decode_epoch
+from meshq.ha.colocated import BackupRequest, FoundBackups, HostedPlaces, KeptBackup, backup_number, decode_epoch
 from meshq.logs import Warnings, logger
 from meshq.node.hosting._backup_host import LOOK_POOL, BackupHost, RunningBackup
 from meshq.node.hosting._host_directory import HostDirectory
+from meshq.node.hosting._node_look import check_gone
+from meshq.statistics import EndedBackup
 
 #: The threads for changes in the host's own directory.  A host that is cancelled waits for them: a later one would
 #: change what the next life has found.
@@ -101,26 +103,15 @@ class RememberingHost(BackupHost):
             return
         except MeshqError as error:
             self._complain(f"colocated_backup_{kept.number} of before is not begun: %s", error)
-            self._hold(kept)
-
-    def _hold(self, kept: KeptBackup) -> None:
-        name, data_dir = f"colocated_backup_{kept.number}", self._settings.data_dir or ""
-        places = HostedPlaces(
-            name=name, number=kept.number, place=kept.place, data_dir=f"{data_dir}/{name}", acceptors=(), connectors={}
-        )
-        # No node has this id: the node whose backup it is may ask again.
-        self._plan.begin_again(BackupRequest(name=name, node_id=name, url="", kind=""), places)
-        self._held[kept.number] = kept
+            self._plan.hold(kept.number, kept.place)
+            self._held[kept.number] = kept
 
     def _held_for(self, node_id: str) -> KeptBackup | None:
         """Return a backup of a node that is held, if there is one."""
         for kept in self._held.values():
-            try:
-                if BackupRequest.decode(kept.request).node_id == node_id:
-                    return kept
-            except MeshqError:
-                # Whose it is can't be said.
-                continue
+            # Of another one it can't be said whose it is.
+            if (request := _readable(kept)) is not None and request.node_id == node_id:
+                return kept
         return None
 
     def _complain(self, text: str, about: object) -> None:
@@ -130,7 +121,7 @@ class RememberingHost(BackupHost):
         """Begin to run a backup that is remembered.  Raises: NotActiveError, SettingsError."""
         nursery, broker = self._going, self._made(request, places)
         self._plan.begin_again(request, places)
-        self._hosted[request.node_id] = one = RunningBackup(broker, request.name, request.node_id, request)
+        self._hosted[request.node_id] = one = RunningBackup(broker, request.name, request.node_id, request.url, request)
         nursery.start_soon(self._run, one)
 
     async def _host(self, node_id: str, packed: bytes, *, clears: bool) -> str:
@@ -165,7 +156,7 @@ class RememberingHost(BackupHost):
         await self._keep(places, packed)
         if held is not None:
             del self._held[held.number]
-            plan.ended(places.name)
+            plan.release(held.number)
         self._begin(request, places)
 
     async def _change(self, one: RunningBackup, request: BackupRequest, packed: bytes) -> None:
@@ -230,6 +221,45 @@ class RememberingHost(BackupHost):
                 packed = one.request.encode()
                 self._begin_or_hold(KeptBackup(number=places.number, place=places.place, request=packed))
 
+    async def _end_named(self, name: str, *, force: bool) -> EndedBackup:
+        """End a backup for good, also one of before that is held or can't be read; its directory gets another name."""
+        number = backup_number(name)
+        held = self._held.get(number)
+        if held is None and number not in (self._unread or ()):
+            return await super()._end_named(name, force=force)
+        request = _readable(held)
+        whose = f"the node of {name}" if request is None else repr(request.name)
+        if not force:
+            await check_gone(self._env, whose, "" if request is None else request.url)
+        directory = await self._rename(number)
+        self._plan.release(number)
+        self._held.pop(number, None)
+        if self._unread:
+            self._unread.pop(number, None)
+        requester, node_id = ("", "") if request is None else (request.name, request.node_id)
+        return EndedBackup(name=name, requester=requester, node_id=node_id, directory=directory)
+
+    async def _put_aside(self, one: RunningBackup, places: HostedPlaces) -> str:
+        """Forget a backup that has ended by hand; where that can't be done, it is begun again."""
+        if self._nursery is None:
+            # It is remembered, and begun again by the next life.
+            raise NotActiveError(f"the broker {self._settings.name!r} stops")
+        try:
+            return await self._rename(places.number)
+        except RefusedError:
+            assert one.request is not None
+            packed = one.request.encode()
+            self._begin_or_hold(KeptBackup(number=places.number, place=places.place, request=packed))
+            raise
+
+    async def _rename(self, number: int) -> str:
+        """Set the directory of a backup aside, and return its path.  Raises: RefusedError: the disk has failed."""
+        try:
+            return await self._env.threads.run(self._kept.set_aside, number, pool=OWN_POOL)
+        except OSError as error:
+            text = f"{self._settings.name!r} can't set aside the directory of colocated_backup_{number}: {error}"
+            raise RefusedError(text, outcome="not_done") from error
+
     def _may_end(self, one: RunningBackup) -> bool:
         """Whether a backup runs that neither serves nor follows its node, which has one replica only."""
         is_there = self._hosted.get(one.node_id) is one
@@ -271,3 +301,11 @@ class RememberingHost(BackupHost):
                 one.complain("is not begun again: %s", error)
                 continue
             await super()._live(one)
+
+
+def _readable(kept: KeptBackup | None) -> BackupRequest | None:
+    """Return the request of a backup of before; None: this version can't read it."""
+    try:
+        return None if kept is None else BackupRequest.decode(kept.request)
+    except MeshqError:
+        return None

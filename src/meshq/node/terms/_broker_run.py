@@ -11,7 +11,7 @@ import trio
 
 from meshq import abc
 from meshq.abc import RoleBoard, StepBack
-from meshq.broker import BackupTold, EventBus
+from meshq.broker import BackupTold, EndTold, EventBus
 from meshq.errors import ClosedError, MeshqError, NotActiveError, RefusedError, UsageError
 from meshq.ha import Colocated, LiveOnly, ReplicationBackup, ScaleDown, SharedStoreBackup
 from meshq.ids import IDENTITY_BYTES, NodeId
@@ -136,6 +136,13 @@ class BrokerRun:
             told("", "")
         else:
             self.hosting.begin(node_id, request, told, clears=clears)
+
+    def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
+        """Begin to end the backup of a node that is gone for good; ``told`` is called once, also in this call."""
+        if self.hosting is None:
+            NoOffice().end_backup(name, told, force=force)
+        else:
+            self.hosting.end_by_hand(name, told, force=force)
 
     def _competing(self) -> abc.Activation:
         if self.life.state not in ("waiting", "starting", "active"):

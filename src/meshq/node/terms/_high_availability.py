@@ -9,12 +9,14 @@ from typing import Any, Final, Protocol
 import trio
 
 from meshq.abc import Replica, RoleBoard, RoleMember
+from meshq.broker import EndTold
 from meshq.concurrency import ChangeSignal
-from meshq.errors import CallTimeoutError, UsageError
+from meshq.errors import CallTimeoutError, MeshqError, UsageError
 from meshq.loops import check_in_trio
 from meshq.node._cluster_in_thread import LoopCalls
 from meshq.node.hosting._hosted_backup import HostedBackup
 from meshq.node.terms._replica_store import ReplicaStore, ReplicaStoreInThread
+from meshq.statistics import EndedBackup
 
 _ROLES: Final = ("live_only", "primary", "backup")
 
@@ -52,6 +54,9 @@ class RoleHolder(Protocol):
 
     async def hand_over(self, *, back: bool, force: bool) -> None:
         """Hand the role over."""
+
+    def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
+        """Begin to end a backup that runs here."""
 
 
 class RoleFigures:
@@ -234,6 +239,47 @@ class HighAvailability(RoleFigures):
         """
         await self._hand_over(back=True, force=False, timeout_s=timeout)
 
+    async def end_backup(
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        timeout: float = 30,  # noqa: ASYNC109
+    ) -> EndedBackup:
+        """End a backup that the broker runs for another node, because that node is gone for good.
+
+        What is stored there is kept, and the result says where: a shared store as it is; by replication the directory
+        gets another name, which no start takes.  ``name``: as in ``hosted``, or in a warning about one of before.
+        ``force``: also if the node answers where it was, or the backup serves.
+
+        Checkpoint: always.
+        Cancellation: it is ended all the same.
+        Raises:
+            NotFoundError: the broker runs no backup of this name.
+            RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
+            NotActiveError: the broker does not run.
+            CallTimeoutError: it has not ended within ``timeout`` seconds; outcome unknown.
+        """
+        check_in_trio("Broker")
+        found: list[EndedBackup | MeshqError] = []
+        over = trio.Event()
+
+        def told(ended: EndedBackup | MeshqError) -> None:
+            found.append(ended)
+            over.set()
+
+        self._run.end_backup(name, told, force=force)
+        with trio.move_on_after(timeout):
+            await trio.lowlevel.checkpoint()
+            await over.wait()
+        if not found:
+            text = f"the backup {name!r} has not ended within {timeout:g} s"
+            raise CallTimeoutError(text, outcome="unknown") from trio.TooSlowError("the time is over")
+        ended = found[0]
+        if isinstance(ended, MeshqError):
+            raise ended
+        return ended
+
     async def _hand_over(self, *, back: bool, force: bool, timeout_s: float) -> None:
         check_in_trio("Broker")
         with trio.move_on_after(timeout_s):
@@ -335,3 +381,24 @@ class HighAvailabilityInThread(RoleFigures):
         """
         check_in_trio("HighAvailability")
         await self._broker.call(partial(self._inner.fail_back, timeout=timeout))
+
+    async def end_backup(
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        timeout: float = 30,  # noqa: ASYNC109
+    ) -> EndedBackup:
+        """End a backup that the broker runs for a node that is gone for good, as ``HighAvailability.end_backup``.
+
+        Checkpoint: always.
+        Cancellation: it is ended all the same.
+        Raises:
+            NotFoundError: the broker runs no backup of this name.
+            NotActiveError: the broker does not run.
+        """
+        check_in_trio("HighAvailability")
+        ended: EndedBackup = await self._broker.call(
+            partial(self._inner.end_backup, name, force=force, timeout=timeout)
+        )
+        return ended

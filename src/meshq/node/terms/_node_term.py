@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import attrs
 
 from meshq.abc import RoleBoard, TermGuard
-from meshq.broker import BackupTold
-from meshq.errors import RefusedError
+from meshq.broker import BackupTold, EndTold
+from meshq.errors import NotFoundError, RefusedError
 
 
 class RoleOffice(Protocol):
@@ -29,6 +29,9 @@ class RoleOffice(Protocol):
         ``told`` is called once, also in this call, with the name of the backup or the reason why there is none.
         """
 
+    def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
+        """Begin to end the backup of a node that is gone for good; ``told`` is called once, also in this call."""
+
 
 class NoOffice:
     """Of a node without a broker around it."""
@@ -45,6 +48,10 @@ class NoOffice:
     def host_backup(self, node_id: str, request: bytes, told: BackupTold, *, ends: bool, clears: bool) -> None:
         """Refuse."""
         told("", "the node runs no backups of others")
+
+    def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
+        """Say that there is none."""
+        told(NotFoundError(f"the node runs no backup {name!r}"))
 
     def order(self, *, back: bool, force: bool) -> int:
         """Refuse."""
