@@ -6,13 +6,16 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from meshq.testing import Cluster, SimulationReport, simulate
+from meshq.testing import Cluster
+from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.scenario._seed_run import ScenarioPlan, SeedRun, run_one
 from qa.pairs.covering import Row, array_of, counts_of, missing_triples, pairs_of
-from qa.pairs.features import EXCLUDED, FEATURES, settings_of
-from qa.pairs.scenario import QUEUES, meeting
+from qa.pairs.features import EXCLUDED, FEATURES, nodes_of, queues_of, security_of, services_of, settings_of
+from qa.pairs.scenario import meeting
 from qa.results import RESULTS, about_here
 
 KIND: Final = "pairs"
@@ -25,20 +28,20 @@ def rows_of(seeds: int) -> list[Row]:
     return array_of(list(FEATURES), seeds, excluded=EXCLUDED)
 
 
-def played(seed: int, row: Row) -> SimulationReport:
-    """Play one seed."""
+def played(seed: int, row: Row) -> SeedRun:
+    """Play one seed; the run has its error, if it has failed."""
 
     async def scenario(cluster: Cluster) -> None:
         await meeting(cluster, row)
 
-    return simulate(
-        scenario,
-        seeds=[seed],
-        nodes=2 if "redistribution" in row else 1,
-        queues=QUEUES,
+    cluster = ClusterPlan(
+        nodes=len(nodes_of(row)),
+        queues=queues_of(row),
         address_settings=settings_of(row),
-        faults="none",
+        security=security_of(row),
+        services=partial(services_of, row),
     )
+    return run_one(scenario, ScenarioPlan(cluster=cluster, faults="none"), seed, [])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,11 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed: list[int] = []
     simulated_s = 0.0
     for seed in range(given.first, given.first + given.seeds):
-        report = played(seed, rows[seed])
-        simulated_s += report.simulated_seconds
-        if not report.ok:
+        run = played(seed, rows[seed])
+        simulated_s += run.simulated_s
+        if run.error is not None:
             failed.append(seed)
-            print(f"seed {seed}: {', '.join(sorted(rows[seed]))}\n{report.failures[0].error!r}", flush=True)
+            print(f"seed {seed}: {', '.join(sorted(rows[seed]))}\n{run.error!r}", flush=True)
     names = list(FEATURES)
     together = counts_of(rows[given.first :], names)
     missing = [pair for pair in pairs_of(names, EXCLUDED) if not together[pair]]
