@@ -48,6 +48,34 @@ FEATURES: Final[Mapping[str, str]] = {
     "kill": "a node is killed",
     "power loss": "a node loses its power",
 }
+#: The features that do something in their turn, or to some messages only; each of them has to be seen to do it.
+ACTING: Final = (
+    "delay",
+    "expiry",
+    "duplicate ids",
+    "large bodies",
+    "not durable",
+    "transactions",
+    "two-phase",
+    "acknowledged in transactions",
+    "given back",
+    "dead letters",
+    "redrive",
+    "browsing",
+    "pause",
+    "moves",
+    "purge",
+    "divert",
+    "subscriptions",
+    "requests",
+    "last value",
+    "auto-delete",
+    "bridges",
+    "cursors",
+    "permissions",
+    "kill",
+    "power loss",
+)
 _DIES: Final = "a client in the process of a broker dies with it, and can't tell what became of its messages"
 #: Pairs that can't be together, and why.
 EXCLUDED: Final[Mapping[tuple[str, str], str]] = {

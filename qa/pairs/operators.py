@@ -58,22 +58,28 @@ class Operators:
                     # A node has died in the middle, or a cursor has the queue.
                     continue
 
+    def _acted(self, feature: str, times: int = 1) -> None:
+        self._scene.accounts.acted[feature] += times
+
     async def _browse(self, client: Client) -> None:
         async with client.consumer("orders", browse=True) as browser:
-            self._scene.accounts.check_known([message.body async for message in browser], "the queue")
+            seen = [message.body async for message in browser]
+        self._scene.accounts.check_known(seen, "the queue")
+        self._acted("browsing", len(seen))
 
     async def _pause(self, client: Client) -> None:
         await client.pause_queue("orders")
         await self._scene.rest(1.0)
         await client.resume_queue("orders")
+        self._acted("pause")
 
     async def _move(self, client: Client) -> None:
-        await client.move_messages("orders", "moved", limit=2)
+        self._acted("moves", await client.move_messages("orders", "moved", limit=2))
 
     async def _redrive(self, client: Client) -> None:
-        await client.redrive("dead", limit=2)
+        self._acted("redrive", await client.redrive("dead", limit=2))
         if self._scene.on("subscriptions"):
-            await client.redrive("dead news", limit=2)
+            self._acted("redrive", await client.redrive("dead news", limit=2))
 
     async def _purge(self, client: Client) -> None:
         if self._scene.chance.random() > 0.2:
@@ -87,6 +93,7 @@ class Operators:
             raise
         accounts.purged += removed
         accounts.purged_most += removed
+        self._acted("purge", removed)
 
     async def _ask(self, client: Client) -> None:
         async with client.consumer("questions") as consumer, trio.open_nursery() as nursery:
@@ -102,6 +109,7 @@ class Operators:
             found = await client.request("questions", question, timeout=5)
             if found.body != question:
                 raise MeetingError(f"P2: the answer to {question!r} is {found.body!r}")
+            self._acted("requests")
 
     # -- who may not
 
@@ -130,6 +138,7 @@ class Operators:
             try:
                 await tries[what](guest)
             except SecurityError:
+                self._acted("permissions")
                 return
             except RefusedError as error:
                 raise MeetingError(f"P9: the guest tried to {what}, and was told {error!r}") from error
@@ -180,6 +189,7 @@ class Operators:
                 book.in_doubt.update(bodies)
             raise
         book.taken.update(bodies)
+        self._acted("cursors", len(bodies))
 
 
 async def _send_both(guest: Client, body: bytes) -> None:

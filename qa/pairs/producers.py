@@ -73,10 +73,15 @@ class Producers:
             return
         for body, about in zip(bodies, abouts, strict=True):
             for _ in range(2 if scene.often("duplicate ids") else 1):
+                nodes = scene.accounts.fates[body].nodes
+                nodes |= _node_of(client)
                 try:
                     await client.send("orders", body, **about)
                 except MeshqError:
                     continue
+                finally:
+                    # The node of the confirm: it was sent again there if the first one has died.
+                    nodes |= _node_of(client)
                 self._confirmed(body, about)
 
     def _confirmed(self, body: bytes, about: dict[str, Any]) -> None:
@@ -118,3 +123,8 @@ class Producers:
         except MeshqError:
             # It is not prepared.
             return
+
+
+def _node_of(client: Client) -> set[bytes]:
+    node = client.statistics().node_id
+    return set() if node is None else {node}

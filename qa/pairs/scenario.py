@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -35,8 +36,9 @@ class Meeting:
         self._cluster = cluster
         self._scene = Scene(cluster, row)
 
-    async def run(self) -> None:
-        """Let all tasks work, end all faults, take all messages that are left, and compare."""
+    async def run(self) -> Counter[str]:
+        """Let all tasks work, end all faults, take all messages that are left, and compare; returns how often what
+        a feature does was done."""
         scene = self._scene
         async with trio.open_nursery() as far:
             if scene.on("bridges"):
@@ -47,6 +49,9 @@ class Meeting:
             await self._drain()
             far.cancel_scope.cancel()
         scene.accounts.judge()
+        for name, feature in ((DIVERTED, "divert"), *((name, "subscriptions") for name in SUBSCRIPTIONS)):
+            scene.accounts.acted[feature] += scene.accounts.books[name].taken.total()
+        return scene.accounts.acted
 
     async def _prepare(self) -> None:
         """Make diverts and subscriptions, before anything is sent."""
@@ -89,6 +94,7 @@ class Meeting:
             if self._scene.on(feature):
                 await self._scene.rest(3.0)
                 fault("n0")
+                self._scene.accounts.acted[feature] += 1
                 await self._scene.rest(2.0)
                 await self._cluster.restart("n0")
 
@@ -132,12 +138,14 @@ class Meeting:
                 if scene.on("subscriptions"):
                     await self._take_news(client)
                 await trio.sleep(1.0)
-                if scene.on("auto-delete") and "orders" in await client.queues():
-                    raise MeetingError("P12: the queue is empty, nobody is there any more, and it is not deleted")
+                if scene.on("auto-delete"):
+                    if "orders" in await client.queues():
+                        raise MeetingError("P12: the queue is empty, nobody is there any more, and it is not deleted")
+                    scene.accounts.acted["auto-delete"] += 1
         if scene.on("bridges"):
             async with connect(FAR, insecure=True) as client:
                 for queue in FAR_ENDS:
-                    await self._take_all(client, queue, MESSAGES)
+                    scene.accounts.acted["bridges"] += await self._take_all(client, queue, MESSAGES)
 
     async def _let_go(self, client: Client) -> None:
         """End what an operator or a cursor may have left half done."""
@@ -159,14 +167,20 @@ class Meeting:
             async with client.consumer(queue) as consumer:
                 await self._settle(consumer, _subscription_of)
 
-    async def _take_all(self, client: Client, queue: str, name: str) -> None:
+    async def _take_all(self, client: Client, queue: str, name: str) -> int:
+        found = 0
         async with client.consumer(queue) as consumer:
-            await self._settle(consumer, partial(_named, name))
+            found = await self._settle(consumer, partial(_named, name))
+        return found
 
-    async def _settle(self, consumer: Consumer, name_of: Callable[[Delivery], str]) -> None:
+    async def _settle(self, consumer: Consumer, name_of: Callable[[Delivery], str]) -> int:
+        """Take all that is there, and return how many messages these were."""
+        found = 0
         while (delivery := await consumer.receive(timeout=5)) is not None:
             await delivery.ack(confirm=True)
             self._scene.accounts.books[name_of(delivery)].taken[delivery.body] += 1
+            found += 1
+        return found
 
 
 def _named(name: str, _: Delivery) -> str:
@@ -179,11 +193,11 @@ def _subscription_of(delivery: Delivery) -> str:
     return delivery.origin.queue.rpartition("::")[2]
 
 
-async def meeting(cluster: Cluster, row: Row) -> None:
-    """Let the features of a row meet.
+async def meeting(cluster: Cluster, row: Row) -> Counter[str]:
+    """Let the features of a row meet; returns how often what a feature does was done.
 
     Checkpoint: always.  Cancellation: ends the meeting.
     Raises:
         MeetingError: a promise is broken.
     """
-    await Meeting(cluster, row).run()
+    return await Meeting(cluster, row).run()

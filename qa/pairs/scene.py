@@ -54,7 +54,9 @@ class Scene:
 
     def often(self, feature: str, share: float = 0.4) -> bool:
         """Whether a feature is on, and chance has it that it acts now."""
-        return self.on(feature) and self.chance.random() < share
+        acts = self.on(feature) and self.chance.random() < share
+        self.accounts.acted[feature] += acts
+        return acts
 
     async def rest(self, most_s: float, least_s: float = 0.0) -> None:
         """Wait for a while.  Checkpoint: always.  Cancellation: ends it."""
