@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from qa.pairs.__main__ import SEEDS
 from qa.pairs.features import EXCLUDED, FEATURES
 
 ROOT = Path(__file__).parents[1]
@@ -17,7 +18,11 @@ def page(result: dict[str, Any]) -> str:
     """The page, from the features and a file of results."""
     names = list(FEATURES)
     counts = {(one, other): count for one, other, count in result["pairs"]}
-    listed = [f"| {number} | {name} | {said} |" for number, (name, said) in enumerate(FEATURES.items(), 1)]
+    acted = result["acted"]
+    listed = [
+        f"| {number} | {name} | {said} | {acted.get(name, '')} |"
+        for number, (name, said) in enumerate(FEATURES.items(), 1)
+    ]
     head = "| | " + " | ".join(str(number) for number in range(1, len(names))) + " |"
     rows = [head, "|" + " --- |" * len(names)]
     for row, name in enumerate(names[1:], 1):
@@ -25,7 +30,7 @@ def page(result: dict[str, Any]) -> str:
             str(counts.get((names[column], name), "-")) if column < row else "" for column in range(len(names) - 1)
         ]
         rows.append(f"| {row + 1} {name} | " + " | ".join(cells) + " |")
-    apart = "; ".join(f"*{one}* and *{other}*" for one, other in EXCLUDED)
+    apart = [f"- *{one}* and *{other}*: {reason}." for (one, other), reason in EXCLUDED.items()]
     missing = result["triples_missing"]
     return "\n".join(
         [
@@ -38,12 +43,17 @@ def page(result: dict[str, Any]) -> str:
             "A seed has a part of the features below, by a covering array that takes the rarest pairs first;",
             "producers, consumers and an operator work on one queue, nodes die where that is a feature, and in the",
             "end all messages are accounted for: what was confirmed was taken, nothing twice, nothing that was rolled",
-            "back, and each copy of a divert is there.",
+            "back, each copy of a divert and of a subscription is there, and the other side of a bridge has each once.",
+            "A queue that keeps the newest of each key keeps it, and no second one.",
+            "What a purge says to have removed is gone, and nothing else is.",
+            "A cursor reads in the order of the sequences, and the same when it reads again.",
+            "A queue that is to go when nobody needs it goes.",
+            "Who may not is told so by a `SecurityError`, and nothing of it is left.",
             "",
             f"`{result['command']}` has played {result['seeds']} seeds, {result['simulated_s']:,} simulated seconds",
             f"({result['date']}, commit `{result['commit']}`): {len(result['failed'])} failed, no pair is missing,",
             f"and of all triples {missing} have never met.",
-            "CI plays the first 24 seeds, in which every pair meets.",
+            f"CI plays the first {SEEDS} seeds, in which every pair meets.",
             "Whoever adds a feature that may meet others on a queue adds it to `qa/pairs/features.py`.",
             "",
             "This page is drawn by `python -m tools.draw_feature_pairs` from `qa/pairs/features.py` and",
@@ -51,13 +61,17 @@ def page(result: dict[str, Any]) -> str:
             "",
             "## The features",
             "",
-            "| | feature | when it is on |",
-            "| --- | --- | --- |",
+            "How often it was done stands beside what is done now and then, or to some messages only.",
+            "",
+            "| | feature | when it is on | done |",
+            "| --- | --- | --- | --- |",
             *listed,
             "",
             "## How often each pair was together",
             "",
-            f"Pairs that can't be together have a dash: {apart}.",
+            "Pairs that can't be together have a dash:",
+            "",
+            *apart,
             "",
             *rows,
             "",

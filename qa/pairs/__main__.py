@@ -5,14 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from meshq.testing import Cluster, SimulationReport, simulate
+import attrs
+
+import meshq
+from meshq.testing import Cluster
+from meshq.testing.kit._cluster_settings import ClusterPlan
+from meshq.testing.scenario._seed_run import ScenarioPlan, run_one
+from qa.pairs.accounts import MeetingError
 from qa.pairs.covering import Row, array_of, counts_of, missing_triples, pairs_of
-from qa.pairs.features import EXCLUDED, FEATURES, settings_of
-from qa.pairs.scenario import QUEUES, meeting
+from qa.pairs.features import ACTING, EXCLUDED, FEATURES, nodes_of, queues_of, security_of, services_of, settings_of
+from qa.pairs.scenario import meeting
 from qa.results import RESULTS, about_here
 
 KIND: Final = "pairs"
@@ -20,58 +29,111 @@ KIND: Final = "pairs"
 SEEDS: Final = 24
 
 
+@attrs.frozen
+class Played:
+    """A seed that was played."""
+
+    error: BaseException | None
+    simulated_s: float
+    #: How often what a feature does was done.
+    acted: Counter[str]
+
+    @property
+    def caught_by(self) -> str:
+        """The promise that is broken, or the kind of the error."""
+        said = str(self.error).partition(":")[0]
+        return said if isinstance(self.error, MeetingError) else type(self.error).__name__
+
+
 def rows_of(seeds: int) -> list[Row]:
     """The features of each seed, from seed 0 on."""
-    return array_of(list(FEATURES), seeds, excluded=EXCLUDED)
+    return array_of(list(FEATURES), seeds, excluded=list(EXCLUDED))
 
 
-def played(seed: int, row: Row) -> SimulationReport:
-    """Play one seed."""
+def played(seed: int, row: Row) -> Played:
+    """Play one seed; its error is None if nothing is wrong."""
+    acted: Counter[str] = Counter()
 
     async def scenario(cluster: Cluster) -> None:
-        await meeting(cluster, row)
+        acted.update(await meeting(cluster, row))
 
-    return simulate(
-        scenario,
-        seeds=[seed],
-        nodes=2 if "redistribution" in row else 1,
-        queues=QUEUES,
+    cluster = ClusterPlan(
+        nodes=len(nodes_of(row)),
+        queues=queues_of(row),
         address_settings=settings_of(row),
-        faults="none",
+        security=security_of(row),
+        services=partial(services_of, row),
     )
+    run = run_one(scenario, ScenarioPlan(cluster=cluster, faults="none"), seed, [])
+    return Played(run.error, run.simulated_s, acted)
+
+
+@attrs.define
+class Tally:
+    """What became of the seeds so far."""
+
+    seeds: int = 0
+    failed: list[dict[str, Any]] = attrs.field(factory=list)
+    simulated_s: float = 0.0
+    acted: Counter[str] = attrs.field(factory=Counter)
+
+    def add(self, seed: int, run: Played) -> None:
+        """Add a seed."""
+        self.seeds += 1
+        self.simulated_s += run.simulated_s
+        self.acted.update(run.acted)
+        if run.error is not None:
+            self.failed.append({"seed": seed, "caught_by": [run.caught_by], "what": str(run.error)[:200]})
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m qa.pairs", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--until", metavar="P1,P2", default="", help="stop at the first seed that breaks one of these")
+    parser.add_argument("--jobs", type=int, default=1, help="taken for the sake of other commands: there is one job")
+    parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
+    parser.add_argument("--result", metavar="NAME", help="the name of a file of docs/results")
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play seeds; 0 if every pair has met, and nothing is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--result", metavar="NAME", help="the name of a file of docs/results")
-    given = parser.parse_args(arguments)
+    """Play seeds; 0 if every pair has met, every feature has acted, and nothing is wrong."""
+    given = parser().parse_args(arguments)
     rows = rows_of(given.first + given.seeds)
-    failed: list[int] = []
-    simulated_s = 0.0
+    tally, began_s = Tally(), time.process_time()
     for seed in range(given.first, given.first + given.seeds):
-        report = played(seed, rows[seed])
-        simulated_s += report.simulated_seconds
-        if not report.ok:
-            failed.append(seed)
-            print(f"seed {seed}: {', '.join(sorted(rows[seed]))}\n{report.failures[0].error!r}", flush=True)
+        run = played(seed, rows[seed])
+        tally.add(seed, run)
+        if run.error is not None and not given.json:
+            print(f"seed {seed}: {', '.join(sorted(rows[seed]))}\n{run.error!r}", flush=True)
+        if run.error is not None and run.caught_by in given.until.split(","):
+            break
+    if given.json:
+        found = {"package": str(Path(meshq.__file__).parent), "seeds": tally.seeds, "failed": tally.failed}
+        print(json.dumps(found))
+        return 1 if tally.failed else 0
     names = list(FEATURES)
     together = counts_of(rows[given.first :], names)
-    missing = [pair for pair in pairs_of(names, EXCLUDED) if not together[pair]]
+    missing = [pair for pair in pairs_of(names, list(EXCLUDED)) if not together[pair]]
+    idle = [name for name in ACTING if not tally.acted[name]]
     print(
-        f"{given.seeds} seeds, {len(failed)} failed, {simulated_s:.0f} simulated seconds, {len(missing)} pairs missing"
+        f"{tally.seeds} seeds, {len(tally.failed)} failed, {tally.simulated_s:.0f} simulated seconds, "
+        f"{time.process_time() - began_s:.0f} processor seconds, {len(missing)} pairs missing, "
+        f"never done: {', '.join(idle) or 'nothing'}"
     )
     if given.result:
-        figures: dict[str, Any] = {"seeds": given.seeds, "failed": failed, "simulated_s": round(simulated_s)}
-        figures["triples_missing"] = missing_triples(rows[given.first :], names, EXCLUDED)
+        figures: dict[str, Any] = {"seeds": tally.seeds, "failed": [one["seed"] for one in tally.failed]}
+        figures["simulated_s"] = round(tally.simulated_s)
+        figures["triples_missing"] = missing_triples(rows[given.first :], names, list(EXCLUDED))
         figures["features"] = names
-        figures["pairs"] = [[one, other, together[one, other]] for one, other in pairs_of(names, EXCLUDED)]
+        figures["acted"] = {name: tally.acted[name] for name in ACTING}
+        figures["pairs"] = [[one, other, together[one, other]] for one, other in pairs_of(names, list(EXCLUDED))]
         command = " ".join(["python -m qa.pairs", "--seeds", str(given.seeds), "--result", given.result])
         result = {"kind": KIND, "format": 1, "command": command, **about_here(), **figures}
         Path(RESULTS, f"{given.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 1 if failed or missing else 0
+    return 1 if tally.failed or missing or idle else 0
 
 
 if __name__ == "__main__":

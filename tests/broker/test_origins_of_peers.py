@@ -19,6 +19,9 @@ from tests.broker.test_peering import all_bodies, house_with_queue, refusal
         ("", "q", "moved"),
         ("a", "", "moved"),
         ("a", "b", ""),
+        ("a", "a::", "expired"),
+        ("a", "b::c", "expired"),
+        ("a", "a::b::c", "expired"),
         ("a\0b", "q", "moved"),
         ("a", "q" * 3000, "moved"),
         ("a", "b", "m" * 33),
@@ -35,9 +38,17 @@ def test_an_origin_that_no_moved_message_has_is_refused(origin: Sequence[str]) -
 
 @pytest.mark.parametrize("reason", ["moved", "of_a_later_version"])
 def test_an_origin_stays_with_its_message(reason: str) -> None:
+    assert _kept(("$temporary.a", "q", reason)) == MessageOrigin("$temporary.a", "q", reason)
+
+
+def test_the_origin_of_a_message_of_a_subscription_stays_with_it() -> None:
+    assert _kept(("news", "news::archive", "expired")) == MessageOrigin("news", "news::archive", "expired")
+
+
+def _kept(origin: Sequence[str]) -> MessageOrigin | None:
     house = house_with_queue()
     peer = peer_of(house)
-    peer.forward(peer.open(), 1, b"x", origin=("$temporary.a", "q", reason))
+    peer.forward(peer.open(), 1, b"x", origin=origin)
     (view,) = house.core.router.queues["q"].all_runs()
     assert view.run.options is not None
-    assert view.run.options.origin == MessageOrigin("$temporary.a", "q", reason)
+    return view.run.options.origin

@@ -163,6 +163,24 @@ async def test_what_was_delivered_here_or_has_an_origin_goes_in_its_place_with_w
         assert moved(nodes, "b") == 4
 
 
+async def test_what_subscriptions_have_rejected_goes_to_who_takes_dead_letters_elsewhere() -> None:
+    # Rejected by a subscription with a name, and by one without, whose names both have that of their address in them.
+    async with redistributing() as nodes:
+        async with nodes.client("b") as here:
+            await here.set_address_settings("news", AddressSettings(dead_letter_address="q"))
+            for name in ("archive", None):
+                async with here.subscribe("news", name=name) as consumer:
+                    await here.send("news", b"x")
+                    delivery = await consumer.receive(timeout=5)
+                    assert delivery is not None
+                    await delivery.reject()
+                    await here.flush()
+        found = await taken(nodes, "a", 2)
+        assert bodies(found) == [b"x", b"x"]
+        assert [one.origin.address if one.origin else "" for one in found] == ["news", "news"]
+        assert found[0].origin is not None and found[0].origin.queue == "news::archive"
+
+
 async def test_what_the_consumer_that_left_held_goes_too() -> None:
     async with redistributing() as nodes:
         await nodes.send("b", numbered(1_000))

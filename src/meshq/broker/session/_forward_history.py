@@ -90,7 +90,9 @@ def _origin(header: Forward) -> MessageOrigin | None:
         raise violation("bad_header", f"an origin of {len(header.origin)} parts")
     origin = MessageOrigin(*header.origin)
     # Messages are moved back to their origin: a queue would be made there, or messages of a node's own be mixed up.
-    named = is_name(origin.address) and is_name(origin.queue) and not origin.address.startswith(INTERNAL)
+    # The queue of a subscription bears the name of its address, too.
+    own = origin.queue.removeprefix(f"{origin.address}{SEPARATOR}")
+    named = is_name(origin.address) and is_name(own) and not origin.address.startswith(INTERNAL)
     if not named or not origin.reason.isidentifier() or len(origin.reason) > _REASON_CHARACTERS_MAX:
         raise violation("bad_header", "an origin that no moved message has")
     return origin

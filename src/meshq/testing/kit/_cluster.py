@@ -109,7 +109,7 @@ class Cluster(LinkFaults):
             journal=JOURNAL,
             acceptors=[self._urls[node.name]],
             connectors=self._urls,
-            services=[connection],
+            services=[connection, *settings.services_of(node.name)],
             queues=settings.queues,
             address_settings=settings.settings_of_addresses(),
             security=settings.security,

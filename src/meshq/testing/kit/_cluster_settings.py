@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 import attrs
 
+from meshq.abc import Service
 from meshq.address import check_name
 from meshq.cluster import LoadBalancing
 from meshq.errors import SettingsError
@@ -75,6 +76,8 @@ class ClusterPlan:
     security: Security | None = None
     #: Seconds; None: messages stay where they are.
     redistribution_delay: float | None = 0.0
+    #: The services of a node beside its cluster connection, made anew for each of its lives; None: there are none.
+    services: Callable[[str], Sequence[Service]] | None = None
 
     def __attrs_post_init__(self) -> None:
         if type(self.nodes) is not int or not 1 <= self.nodes <= NODES_MAX:
@@ -98,6 +101,10 @@ class ClusterPlan:
         """
         check_keywords(settings, allowed)
         return cls(nodes=nodes, **settings)
+
+    def services_of(self, name: str) -> list[Service]:
+        """The services of a node beside its cluster connection, for a new life."""
+        return [] if self.services is None else list(self.services(name))
 
     @property
     def primaries(self) -> list[str]:

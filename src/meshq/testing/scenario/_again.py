@@ -44,7 +44,7 @@ def _settings_of(plan: ScenarioPlan) -> tuple[dict[str, Any], list[str]]:
             value = getattr(settings, field.name)
             if not field.init or field.name == "cluster" or value == field.default:
                 continue
-            if field.name in ("address_settings", "security", "invariants"):
+            if field.name in ("address_settings", "security", "services", "invariants"):
                 objects.append(field.name)
             else:
                 given[field.name] = list(value) if isinstance(value, tuple) else value
