@@ -99,6 +99,11 @@ def test_a_long_filter_is_shown_around_the_place() -> None:
     with pytest.raises(FilterError, match="…") as caught:
         parse_filter("a = 1 AND " * 40 + "= 1" + " AND a = 1" * 40)
     assert len(str(caught.value)) < 300
+    assert "(it is '…AND a = 1 AND a = 1 AND = 1 AND a = 1 AND a = 1 …')" in str(caught.value)
+    for text, shown in (("a = ? " + "x" * 90, "'a = ? x"), ("x" * 90 + " ?", "'…x")):
+        with pytest.raises(FilterError) as caught:
+            parse_filter(text)
+        assert shown in str(caught.value) and str(caught.value).count("…") == 1
 
 
 def test_what_is_no_text_is_refused() -> None:

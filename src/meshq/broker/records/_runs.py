@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from meshq import limits
 from meshq.broker.records._kinds import PLACED, ROUTED, RUN, unreadable
-from meshq.broker.records._row_options import readable
+from meshq.broker.records._row_options import has_priorities, readable
 from meshq.broker.records._rows import (
     _SETTLED_ROW,
     CountedRow,
@@ -108,7 +108,8 @@ def _fits(content: RunBytes, missing: int) -> bool:
     if missing:
         return not content.table and not content.body
     table = content.table
-    return len(table) == content.rows * RUN_ROW_BYTES and len(content.body) == int.from_bytes(table[-4:], "little")
+    whole = len(table) == content.rows * RUN_ROW_BYTES and len(content.body) == int.from_bytes(table[-4:], "little")
+    return whole and has_priorities(content)
 
 
 class RoutedTarget(NamedTuple):
