@@ -33,11 +33,9 @@ def play(unit: str, mutants: Iterable[Drawn], results: UnitResults) -> None:
         covered = trial.cover(folder, UNITS[unit].tests, sorted(digests_of(unit)))
         for one in left:
             names = covered.of(one.path, one.mutant.line)
-            files = sorted({name.partition("::")[0] for name in names})
             text = (ROOT / one.path).read_text(encoding="utf-8")
             (folder / one.path).write_text(one.mutant.applied(text), encoding="utf-8")
-            limit_s = trial.limit_of(covered, names)
-            noticed = bool(names) and trial.noticed(folder, files, names, limit_s=limit_s)
+            noticed = trial.noticed(folder, names)
             (folder / one.path).write_text(text, encoding="utf-8")
             if not noticed:
                 sys.stdout.write(f"survived {len(names)} tests: {one}\n")

@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -51,12 +51,13 @@ LIBRARIES: Final = (
     "msgpack",
     "trustme",
 )
-#: A run that takes so many times as much processor time as that of the product itself does not end.
+#: A test that takes so many times as much processor time as with the product itself does not end.
 PATIENCE: Final = 10.0
-#: Added to that: to import the product and the tests.
-START_S: Final = 20.0
-#: A process that waits and does not compute is ended after so many times that.
-WAITING: Final = 12.0
+#: Added to that.
+MORE_S: Final = 3.0
+#: A process that waits and does not compute is ended after so many seconds, and so many for each second of its tests.
+WAITING_S: Final = 120.0
+WAITING: Final = 20.0
 #: A mutant that fills the memory fails.
 MEMORY_BYTES_MAX: Final = 4 << 30
 
@@ -70,8 +71,8 @@ class CoveredLines:
     #: By file and line; the name of no test, "", is there for a line that runs while the tests are imported.
     tests: dict[str, dict[int, list[str]]]
 
-    def of(self, path: str, line: int) -> list[str]:
-        """Return the tests that run a line, the quickest first.
+    def of(self, path: str, line: int) -> dict[str, float]:
+        """Return the tests that run a line, and how long each takes, the quickest first.
 
         A line inside of a statement may have none: then those of the statement above it are taken.  A line that runs
         while the tests are imported is for all of them to judge, such as one that makes a table.
@@ -85,7 +86,7 @@ class CoveredLines:
                 # Above the head of a function is another one.
                 break
             names = lines.get(above, [])
-        return sorted(names, key=lambda name: (self.seconds[name], name))
+        return {name: self.seconds[name] for name in sorted(names, key=lambda name: (self.seconds[name], name))}
 
 
 @contextmanager
@@ -100,14 +101,14 @@ def copy_of_the_product() -> Iterator[Path]:
         yield folder
 
 
-def noticed(folder: Path, files: Sequence[str], names: Sequence[str] | None = None, *, limit_s: float = 600.0) -> bool:
-    """Run tests in a copy until one fails; returns whether one does, or they do not end."""
-    return _in_a_fork(folder, lambda: _run(files, [_Chosen(names)] if names is not None else []), limit_s) != 0
+def noticed(folder: Path, tests: Mapping[str, float]) -> bool:
+    """Run tests in a copy until one fails; returns whether one does, or does not end.
 
-
-def limit_of(covered: CoveredLines, names: Sequence[str]) -> float:
-    """Return how many seconds of the processor a run of tests may take."""
-    return START_S + PATIENCE * sum(covered.seconds[name] for name in names)
+    ``tests``: names, in their order, and how many seconds of the processor each takes with the product itself.
+    """
+    files = sorted({name.partition("::")[0] for name in tests})
+    waits_s = WAITING_S + WAITING * sum(tests.values())
+    return bool(tests) and _in_a_fork(folder, lambda: _run(files, [_Chosen(tests)]), waits_s) != 0
 
 
 def cover(folder: Path, files: Sequence[str], sources: Sequence[str]) -> CoveredLines:
@@ -130,7 +131,7 @@ def _run(files: Sequence[str], plugins: Sequence[object]) -> int:
     return int(pytest.main(["-n0", "-x", "-q", "-m", "short", "-p", "no:cacheprovider", *rewrite, *files], plugins))
 
 
-def _in_a_fork(folder: Path, work: Callable[[], int], limit_s: float) -> int:
+def _in_a_fork(folder: Path, work: Callable[[], int], waits_s: float) -> int:
     """Run work in a fork of this process whose product is that of a folder; returns its exit status, or -1."""
     for library in LIBRARIES:
         with contextlib.suppress(ImportError):
@@ -141,11 +142,11 @@ def _in_a_fork(folder: Path, work: Callable[[], int], limit_s: float) -> int:
     if child == 0:
         status = 1
         try:
-            status = _as_a_child(folder, work, limit_s)
+            status = _as_a_child(folder, work)
         finally:
             # Nothing of the parent's is closed, flushed or removed here.
             os._exit(status)
-    until = time.monotonic() + WAITING * limit_s
+    until = time.monotonic() + waits_s
     try:
         while True:
             done, status = os.waitpid(child, os.WNOHANG)
@@ -162,10 +163,8 @@ def _in_a_fork(folder: Path, work: Callable[[], int], limit_s: float) -> int:
             os.waitpid(child, 0)
 
 
-def _as_a_child(folder: Path, work: Callable[[], int], limit_s: float) -> int:
+def _as_a_child(folder: Path, work: Callable[[], int]) -> int:
     os.setsid()
-    seconds = int(limit_s) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
     with open(os.devnull, "r+b") as nowhere:
         for descriptor in (0, 1, 2):
@@ -179,15 +178,24 @@ def _as_a_child(folder: Path, work: Callable[[], int], limit_s: float) -> int:
 
 
 class _Chosen:
-    """Leaves all tests out but the named ones, and runs those in the order of their names' list."""
+    """Leaves all tests out but the named ones, and ends the process in one that computes for too long."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._order = {name: index for index, name in enumerate(names)}
+    def __init__(self, tests: Mapping[str, float]) -> None:
+        self._tests = tests
+        self._order = {name: index for index, name in enumerate(tests)}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self._order), key=lambda item: self._order[item.nodeid]
-        )
+        chosen = (item for item in items if item.nodeid in self._order)
+        items[:] = sorted(chosen, key=lambda item: self._order[item.nodeid])
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        # Nobody handles the signal: it ends the process.
+        signal.setitimer(signal.ITIMER_PROF, MORE_S + PATIENCE * self._tests[item.nodeid])
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 class _Measured:

@@ -15,7 +15,7 @@ from qa.mutants import __main__ as command
 from qa.mutants import results, trial
 from qa.mutants.operators import mutants_of
 from qa.mutants.trial import CoveredLines
-from qa.mutants.units import ROOT, UNITS, Drawn, digests_of, drawn
+from qa.mutants.units import ROOT, UNITS, Drawn, drawn
 
 TEXT = '''"""No text is changed."""
 LIMIT = 3
@@ -80,10 +80,14 @@ def test_tests_notice_a_change_of_the_copy_and_nothing_without_one() -> None:
         line = text[: text.index("return ")].count("\n") + 1
         names = covered.of(path, line)
         assert 0 < len(names) < len(covered.seconds)
-        assert not trial.noticed(folder, tests, names)
+        assert not trial.noticed(folder, names)
         file.write_text(text.replace("return ", "return not ", 1), encoding="utf-8")
-        assert trial.noticed(folder, tests, names)
-        assert not trial.noticed(folder, tests, [name for name in covered.seconds if name not in names][:3])
+        assert trial.noticed(folder, names)
+        assert not trial.noticed(folder, {name: 1.0 for name in [*covered.seconds][:3] if name not in names})
+        file.write_text(
+            text.replace("return ", "while True:\n                pass\n            return ", 1), encoding="utf-8"
+        )
+        assert trial.noticed(folder, dict.fromkeys(names, 0.0)), "a test that does not end"
         with pytest.raises(SystemExit, match="fail without any change"):
             trial.cover(folder, tests, [path])
     assert (ROOT / path).read_text(encoding="utf-8") == text
@@ -93,13 +97,12 @@ def test_the_tests_of_a_line_are_those_that_run_it_or_the_statement_above() -> N
     seconds = {"slow": 2.0, "quick": 0.5, "other": 1.0}
     lines = {1: [""], 2: ["slow", "quick"], 4: ["other"], 5: [], 8: ["", "slow"]}
     covered = CoveredLines(seconds, {"file": lines})
-    assert covered.of("file", 2) == ["quick", "slow"]
-    assert covered.of("file", 3) == ["quick", "slow"]
-    assert covered.of("file", 5) == ["other"]
-    assert covered.of("file", 8) == ["quick", "other", "slow"], "a line that makes a table is for all tests"
-    assert covered.of("file", 9) == [], "a line that nothing runs, below the head of its function"
-    assert covered.of("another", 2) == []
-    assert trial.limit_of(covered, ["slow", "quick"]) == trial.START_S + 25
+    assert covered.of("file", 2) == {"quick": 0.5, "slow": 2.0}
+    assert [*covered.of("file", 3)] == ["quick", "slow"]
+    assert [*covered.of("file", 5)] == ["other"]
+    assert [*covered.of("file", 8)] == ["quick", "other", "slow"], "a line that makes a table is for all tests"
+    assert covered.of("file", 9) == {}, "a line that nothing runs, below the head of its function"
+    assert covered.of("another", 2) == {}
 
 
 SELECTOR, OTHERS = drawn("selector", 4, 0), drawn("selector", 4, 1)
@@ -110,7 +113,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The mutants that a run has played; the third one survives."""
     asked: list[str] = []
 
-    def noticed(folder: Path, files: object, names: object, *, limit_s: float) -> bool:
+    def noticed(folder: Path, tests: object) -> bool:
         texts = {one.path: (folder / one.path).read_bytes() for one in [*SELECTOR, *OTHERS]}
         asked.extend(path for path, text in texts.items() if text != (ROOT / path).read_bytes())
         return len(asked) != 3
@@ -121,8 +124,8 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield tmp_path
 
     class Everything(CoveredLines):
-        def of(self, path: str, line: int) -> list[str]:
-            return ["tests/a.py::one"]
+        def of(self, path: str, line: int) -> dict[str, float]:
+            return {"tests/a.py::one": 1.0}
 
     covered = Everything({"tests/a.py::one": 1.0}, {})
     monkeypatch.setattr(trial, "noticed", noticed)

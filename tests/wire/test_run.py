@@ -255,3 +255,13 @@ def test_one_message_with_some_parts_is_encoded_as_it_is_among_others(parts: tup
     assert run == encode_run([b"body"], [envelope])
     view = RunView(run)
     assert (view.duplicate_id(0), view.headers(0), view.properties(0), view.body(0)) == (*parts, b"body")
+
+
+def test_a_part_of_a_part_has_the_bytes_of_its_messages_and_no_more() -> None:
+    bodies = [b"first", b"2", b"", b"fourth", b"5"]
+    part = cut(encode_run(bodies), 1, 5)
+    for start in range(4):
+        for stop in range(start + 1, 5):
+            inner = cut(part, start, stop)
+            assert bytes(inner.body) == b"".join(bodies[1 + start : 1 + stop])
+            assert [RunView(inner).body(index) for index in range(inner.rows)] == bodies[1 + start : 1 + stop]

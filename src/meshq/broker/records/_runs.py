@@ -275,7 +275,7 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
         or any(type(hold[name]) is not type(default) for name, default in _HOLD.items())
         or type(arrival) is not int
         or type(begun) is not int
-        or not (moved or set(origin) == {None})
+        or not (moved or all(part is None for part in origin))
     ):
         raise unreadable("placed run")
     routed = decode_routed(payload[routed_at:], missing)
