@@ -58,6 +58,8 @@ MORE_S: Final = 3.0
 #: A process that waits and does not compute is ended after so many seconds, and so many for each second of its tests.
 WAITING_S: Final = 120.0
 WAITING: Final = 20.0
+#: Files of tests that are read first.
+FIRST_FILES: Final = 2
 #: A mutant that fills the memory fails.
 MEMORY_BYTES_MAX: Final = 4 << 30
 
@@ -104,11 +106,21 @@ def copy_of_the_product() -> Iterator[Path]:
 def noticed(folder: Path, tests: Mapping[str, float]) -> bool:
     """Run tests in a copy until one fails; returns whether one does, or does not end.
 
-    ``tests``: names, in their order, and how many seconds of the processor each takes with the product itself.
+    ``tests``: names, in their order, and how many seconds of the processor each takes with the product itself.  To read
+    all files takes longer than most tests, and those of the files with the most of them nearly always do.
     """
-    files = sorted({name.partition("::")[0] for name in tests})
+    by_file: dict[str, dict[str, float]] = {}
+    for name, seconds in tests.items():
+        by_file.setdefault(name.partition("::")[0], {})[name] = seconds
+    files = sorted(by_file, key=lambda file: -len(by_file[file]))
+    return any(_fails(folder, part, by_file) for part in (files[:FIRST_FILES], files[FIRST_FILES:]) if part)
+
+
+def _fails(folder: Path, files: Sequence[str], by_file: Mapping[str, Mapping[str, float]]) -> bool:
+    every = [pair for file in files for pair in by_file[file].items()]
+    tests = dict(sorted(every, key=lambda pair: pair[1]))
     waits_s = WAITING_S + WAITING * sum(tests.values())
-    return bool(tests) and _in_a_fork(folder, lambda: _run(files, [_Chosen(tests)]), waits_s) != 0
+    return _in_a_fork(folder, lambda: _run(files, [_Chosen(tests)]), waits_s) != 0
 
 
 def cover(folder: Path, files: Sequence[str], sources: Sequence[str]) -> CoveredLines:
