@@ -6,6 +6,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from meshq.client.settings._url import parse_url
+from meshq.client.settings._url_format import Url
 from meshq.endpoint import Endpoint
 from meshq.errors import SettingsError
 
@@ -51,6 +53,14 @@ def test_a_password_in_a_url_is_not_repeated(url: str) -> None:
         Endpoint.parse(url)
     assert "secret" not in str(caught.value) + repr(caught.value.value)
     assert "***@" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["tcp://h\ud800st:1", "tcp://host:1?a=\udcff", "inproc://\udcff"])
+def test_half_a_character_is_in_no_url_and_the_error_can_be_printed(url: str) -> None:
+    for parse in (Endpoint.parse, Url.parse, parse_url):
+        with pytest.raises(SettingsError, match="without half a character") as caught:
+            parse(url)
+        str(caught.value).encode()
 
 
 OPTIONS = st.lists(st.tuples(st.text("abc_", min_size=1, max_size=5), st.text(max_size=8)), max_size=3).map(tuple)

@@ -38,6 +38,7 @@ class Mutant:
     """A change of one expression or statement: the characters from ``start`` to ``end``, and the new ones."""
 
     line: int
+    column: int
     start: int
     end: int
     old: str
@@ -47,14 +48,19 @@ class Mutant:
         """Return the text with this change."""
         return text[: self.start] + self.new + text[self.end :]
 
+    @property
+    def change(self) -> str:
+        """The old characters and the new ones, on one line."""
+        return f"{' '.join(self.old.split())} -> {' '.join(self.new.split())}"
+
     def __str__(self) -> str:
-        return f"{self.line}: {' '.join(self.old.split())} -> {' '.join(self.new.split())}"
+        return f"{self.line}:{self.column}: {self.change}"
 
 
 def mutants_of(text: str) -> list[Mutant]:
     """Return all mutants of a source text, in the order of their places.
 
-    Left alone are annotations, texts, and what is outside of functions: constants and tables.
+    Left alone are annotations, texts, what only asserts, and what is outside of functions: constants and tables.
     """
     places = _Places(text)
     found: dict[Mutant, None] = {}
@@ -67,7 +73,9 @@ def mutants_of(text: str) -> list[Mutant]:
 
 
 def _code_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk through the nodes of a tree without its annotations."""
+    """Walk through the nodes of a tree without its annotations and texts, and without what only asserts."""
+    if isinstance(node, ast.Assert | ast.JoinedStr) or _is_invariant(node):
+        return
     yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns"):
@@ -75,6 +83,12 @@ def _code_of(node: ast.AST) -> Iterator[ast.AST]:
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield from _code_of(child)
+
+
+def _is_invariant(node: ast.AST) -> bool:
+    """Tell whether a node is the statement ``invariant(...)``, which does nothing as long as the product is right."""
+    called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+    return isinstance(called, ast.Name) and called.id == "invariant"
 
 
 @attrs.define
@@ -102,7 +116,7 @@ class _Places:
     def mutant(self, node: ast.expr | ast.stmt, new: str) -> Mutant:
         """Return the change of a whole node."""
         start, end = self.of(node)
-        return Mutant(node.lineno, start, end, self.text[start:end], new)
+        return Mutant(node.lineno, node.col_offset + 1, start, end, self.text[start:end], new)
 
     def source(self, node: ast.expr) -> str:
         """Return a node as it is written, in brackets."""

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import attrs
 
+from meshq.address import encodable
 from meshq.errors import SettingsError
 
 #: Schemes that name one endpoint.
@@ -16,6 +17,8 @@ PLACE_CHARACTERS_MAX = 280
 #: What is listened at, and never dialed.
 _WILDCARDS = ("0.0.0.0", "::")
 _NOT_IN_HOSTS = frozenset(" ,()")
+#: What a text is that can be sent and printed.
+TEXT = "text that can be encoded, without half a character"
 _ALLOWED = "tcp://HOST:PORT, tls://HOST:PORT or inproc://NAME"
 
 
@@ -42,6 +45,8 @@ class Endpoint:
         before, at, rest = shown_options(url).rpartition("@")
         scheme, slashes, _ = before.partition("//")
         shown = (scheme + slashes if slashes else "") + "***@" + rest if at else rest
+        if not encodable(url):
+            raise SettingsError("url", half_shown(shown), TEXT)
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -90,6 +95,11 @@ def shown_options(url: str) -> str:
     """Shorten a URL for errors: the options are left out."""
     place, mark, _ = url.partition("?")
     return f"{place}?***" if mark else place
+
+
+def half_shown(text: str) -> str:
+    """Return a text for errors, with each half of a character as its number: an error can always be printed."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _loopback_v4(host: str) -> bool:

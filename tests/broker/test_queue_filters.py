@@ -323,3 +323,17 @@ def test_a_filter_that_has_no_room_to_go_on_keeps_no_runs_that_are_gone() -> Non
     put(queue, values=keys(1))
     settle(late, 1, 1)
     assert dealt(queue)[2] == [301]
+
+
+def test_a_filter_that_comes_later_looks_from_the_head_on_before_it_takes_what_others_have_found_for_it() -> None:
+    queue = make_queue()
+    join(queue, filter="k = 1")
+    put(queue, values=keys(3, 2, 3))
+    assert dealt(queue) == {1: []}
+    late = join(queue, 0, number=2, filter="k = 2")
+    put(queue, values=keys(2, 1))
+    # Looked at for both, while the second has no credit.
+    assert dealt(queue) == {1: [5], 2: []}
+    late.window = 10
+    queue.credit_changed(late)
+    assert dealt(queue) == {1: [], 2: [2, 4]}

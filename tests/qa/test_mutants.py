@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from qa.mutants import __main__ as command
+from qa.mutants import results, trial
 from qa.mutants.operators import mutants_of
+from qa.mutants.trial import CoveredLines
+from qa.mutants.units import ROOT, UNITS, Drawn, drawn
 
 TEXT = '''"""No text is changed."""
 LIMIT = 3
@@ -20,6 +27,8 @@ def f(a: int, b: dict[str, "int | None"]) -> int:
         return a + 1
     g("ä", a * 2)
     a += 1
+    assert a > 1
+    invariant(a > 1, "a is large")
     while b:
         b.clear()
     return a is None
@@ -27,7 +36,7 @@ def f(a: int, b: dict[str, "int | None"]) -> int:
 
 
 def test_each_kind_of_change_is_made_and_nothing_else() -> None:
-    found = [str(mutant) for mutant in mutants_of(TEXT)]
+    found = [f"{mutant.line}: {mutant.change}" for mutant in mutants_of(TEXT)]
     assert found == [
         "7: a < LIMIT -> ((a) <= (LIMIT))",
         "7: a < LIMIT and not b -> ((a < LIMIT) or (not b))",
@@ -39,20 +48,21 @@ def test_each_kind_of_change_is_made_and_nothing_else() -> None:
         "9: 2 -> 3",
         "10: a += 1 -> pass",
         "10: 1 -> 2",
-        "11: b -> (not (b))",
-        "12: b.clear() -> pass",
-        "13: a is None -> ((a) is not (None))",
+        "13: b -> (not (b))",
+        "14: b.clear() -> pass",
+        "15: a is None -> ((a) is not (None))",
     ]
+    assert str(mutants_of("def f(a):\n    return a[1:1]\n")[1]) == "2:16: 1 -> 2"
 
 
 @pytest.mark.slow
 def test_every_mutant_of_the_units_is_a_program_that_differs_in_one_place() -> None:
-    for unit in command.UNITS:
-        assert all((command.ROOT / test).exists() for test in command.UNITS[unit][1])
-        found = command.drawn(unit, 20, seed=1)
-        assert len(found) == 20 and found == command.drawn(unit, 20, seed=1)
-        for path, mutant in found:
-            text = path.read_text(encoding="utf-8")
+    for unit in UNITS:
+        assert all((ROOT / test).exists() for test in UNITS[unit].tests)
+        found = drawn(unit, 20, seed=1)
+        assert found == drawn(unit, 30, seed=1)[:20] and len(set(map(str, found))) == 20
+        for one in found:
+            mutant, text = one.mutant, (ROOT / one.path).read_text(encoding="utf-8")
             changed = mutant.applied(text)
             ast.parse(changed)
             assert changed != text
@@ -61,32 +71,121 @@ def test_every_mutant_of_the_units_is_a_program_that_differs_in_one_place() -> N
 
 
 @pytest.mark.slow
-def test_tests_notice_a_change_of_the_copy_and_nothing_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    with command.copy_of_the_product() as folder:
-        file = folder / "src" / "meshq" / "selector" / "_like.py"
-        tests = ("tests/selector/test_like.py",)
-        assert not command.noticed(folder, tests, 120)
-        file.write_text(file.read_text(encoding="utf-8").replace("return ", "return not ", 1), encoding="utf-8")
-        assert command.noticed(folder, tests, 120)
-    assert "return not " not in (command.ROOT / "src" / "meshq" / "selector" / "_like.py").read_text(encoding="utf-8")
+def test_tests_notice_a_change_of_the_copy_and_nothing_without_one() -> None:
+    path = "src/meshq/selector/_like.py"
+    with trial.copy_of_the_product() as folder:
+        file, tests = folder / path, ("tests/selector/test_like.py",)
+        text = file.read_text(encoding="utf-8")
+        covered = trial.cover(folder, tests, [path])
+        line = text[: text.index("return ")].count("\n") + 1
+        names = covered.of(path, line)
+        assert 0 < len(names) < len(covered.seconds)
+        assert not trial.noticed(folder, names)
+        file.write_text(text.replace("return ", "return not ", 1), encoding="utf-8")
+        assert trial.noticed(folder, names)
+        assert not trial.noticed(folder, {name: 1.0 for name in [*covered.seconds][:3] if name not in names})
+        file.write_text(
+            text.replace("return ", "while True:\n                pass\n            return ", 1), encoding="utf-8"
+        )
+        assert trial.noticed(folder, dict.fromkeys(names, 0.0)), "a test that does not end"
+        with pytest.raises(SystemExit, match="fail without any change"):
+            trial.cover(folder, tests, [path])
+    assert (ROOT / path).read_text(encoding="utf-8") == text
+
+
+def test_the_tests_of_a_line_are_those_that_run_it_or_the_statement_above() -> None:
+    seconds = {"slow": 2.0, "quick": 0.5, "other": 1.0}
+    lines = {1: [""], 2: ["slow", "quick"], 4: ["other"], 5: [], 8: ["", "slow"]}
+    covered = CoveredLines(seconds, {"file": lines})
+    assert covered.of("file", 2) == {"quick": 0.5, "slow": 2.0}
+    assert [*covered.of("file", 3)] == ["quick", "slow"]
+    assert [*covered.of("file", 5)] == ["other"]
+    assert [*covered.of("file", 8)] == ["quick", "other", "slow"], "a line that makes a table is for all tests"
+    assert covered.of("file", 9) == {}, "a line that nothing runs, below the head of its function"
+    assert covered.of("another", 2) == {}
+
+
+SELECTOR, OTHERS = drawn("selector", 4, 0), drawn("selector", 4, 1)
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The mutants that a run has played; the third one survives."""
+    asked: list[str] = []
+
+    def noticed(folder: Path, tests: object) -> bool:
+        texts = {one.path: (folder / one.path).read_bytes() for one in [*SELECTOR, *OTHERS]}
+        asked.extend(path for path, text in texts.items() if text != (ROOT / path).read_bytes())
+        return len(asked) != 3
+
+    @contextmanager
+    def small_copy() -> Iterator[Path]:
+        shutil.copytree(ROOT / "src/meshq/selector", tmp_path / "src/meshq/selector", dirs_exist_ok=True)
+        yield tmp_path
+
+    class Everything(CoveredLines):
+        def of(self, path: str, line: int) -> dict[str, float]:
+            return {"tests/a.py::one": 1.0}
+
+    covered = Everything({"tests/a.py::one": 1.0}, {})
+    monkeypatch.setattr(trial, "noticed", noticed)
+    monkeypatch.setattr(trial, "copy_of_the_product", small_copy)
+    monkeypatch.setattr(trial, "cover", lambda folder, files, sources: covered)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    return asked
+
+
+ARGUMENTS = ["--unit", "selector", "--number", "4", "--result", "mutants", "--resume"]
 
 
 def test_results_are_written_at_once_and_played_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    played: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[float | None] = []
+    file = tmp_path / "docs" / "results" / "mutants.json"
+    file.write_text(json.dumps({"kind": "mutants", "format": 2, "units": {"wire": {"mutants": {"x": True}}}}))
+    assert command.main(ARGUMENTS) == 0
+    out = capsys.readouterr().out
+    assert f"survived 1 tests: {SELECTOR[2]}\n" in out and "selector: 3 of 4 were noticed, 75%" in out
+    assert played == [one.path for one in SELECTOR]
+    found = json.loads(file.read_text())["units"]
+    assert found["wire"] == {"mutants": {"x": True}}, "another unit stays as it is"
+    assert list(found["selector"]["survivors"]) == [str(SELECTOR[2])]
+    assert found["selector"]["survivors"][str(SELECTOR[2])]["line"] == SELECTOR[2].text
+    command.main(ARGUMENTS)
+    assert len(played) == 4, "no mutant is played twice"
+    command.main([*ARGUMENTS, "--survivors"])
+    assert len(played) == 5, "but those that have survived, if that is asked for"
+    assert json.loads(file.read_text())["units"]["selector"]["survivors"] == {}
 
-    def noticed(folder: Path, tests: object, timeout_s: float | None) -> bool:
-        asked.append(timeout_s)
-        return timeout_s is not None and len(asked) != 3
 
-    monkeypatch.setattr(command, "noticed", noticed)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "docs" / "results").mkdir(parents=True)
-    arguments = ["--unit", "selector", "--number", "4", "--result", "mutants", "--resume"]
-    assert command.main(arguments) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "selector: 3 of 4 were noticed, 75%"
-    assert len(asked) == 5
-    command.main(arguments)
-    # The tests of the product itself, and no mutant twice.
-    assert len(asked) == 6
+def test_of_a_file_that_has_changed_mutants_are_played_anew(played: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "docs" / "results" / "mutants.json"
+    command.main(ARGUMENTS)
+    found = json.loads(file.read_text())
+    changed = SELECTOR[0].path
+    found["units"]["selector"]["files"][changed] = "other"
+    file.write_text(json.dumps(found))
+    command.main(ARGUMENTS)
+    assert played[4:] == [one.path for one in SELECTOR if one.path == changed]
+    command.main([*ARGUMENTS, "--seed", "1"])
+    assert len(played) > 5, "another seed draws other mutants"
+
+
+def test_a_reason_belongs_to_a_line_wherever_that_has_gone() -> None:
+    one = Drawn(SELECTOR[0].path, SELECTOR[0].mutant)
+    reason = results.Reason(one.path, one.text, one.mutant.change, "nothing changes")
+    other = results.Reason(one.path, "another line", one.mutant.change, "no")
+    assert results.reason_of(one, [other, reason]) == "nothing changes"
+    assert results.reason_of(one, [other]) == ""
+
+
+def test_every_reason_is_one_of_a_mutant_that_can_be_made() -> None:
+    found = results.reasons()
+    assert len(set(found)) == len(found)
+    for file in {reason.file for reason in found}:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        lines = text.splitlines()
+        changes = {(lines[mutant.line - 1].strip(), mutant.change) for mutant in mutants_of(text)}
+        for reason in found:
+            assert reason.file != file or (reason.line, reason.change) in changes, reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -117,6 +118,24 @@ def test_it_agrees_also_where_stretches_are_short(parts: list[str], text: str, t
         patch.setattr(_like, "_DISTINCT_MAX", distinct)
         found = compile_like("".join(parts), "!")(text)
     assert found is bool(re.fullmatch(regex_of(parts), text, re.DOTALL))
+
+
+@pytest.mark.parametrize("piece", ["a", "ab", "a_", "_b", "a_b", "__", "ab_é_a", "_a_b_", "b__ba"])
+@pytest.mark.parametrize(("tries", "distinct"), [(0, 16), (1, 16), (8, 16), (0, 0), (2, 1)])
+def test_a_piece_is_found_where_it_stands_first(
+    monkeypatch: pytest.MonkeyPatch, piece: str, tries: int, distinct: int
+) -> None:
+    monkeypatch.setattr(_like, "_TRIES", tries)
+    monkeypatch.setattr(_like, "_STRETCH", 3)
+    monkeypatch.setattr(_like, "_DISTINCT_MAX", distinct)
+    (made,) = pieces_of(piece, "")
+    chance = random.Random(piece)
+    for text in ("", "a", "b", *("".join(chance.choices("aabbé", k=chance.randrange(40))) for _ in range(20))):
+        for start in range(0, len(text) + 1, 3):
+            # Whoever searches has seen that the piece fits before the stop.
+            for stop in range(max(start, made.size), len(text) + 1):
+                fitting = re.compile(regex_of(list(piece)), re.DOTALL).search(text, start, stop)
+                assert made.find(text, start, stop) == (-1 if fitting is None else fitting.start())
 
 
 def test_many_pieces_together_pass_the_text_once(monkeypatch: pytest.MonkeyPatch) -> None:

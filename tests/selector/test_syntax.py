@@ -77,6 +77,7 @@ from tests.selector.views import message, verdict
         ("-'x' = 1", 2, "a number"),
         ("a < TRUE", 5, "which have an order"),
         ("a BETWEEN 1 AND 'x'", 17, "a number"),
+        ("1 BETWEEN a AND 'x'", 17, "a number"),
         ("1 LIKE 'x'", 1, "text"),
         ("AMQPriority = 'high'", 15, "a number"),
         ("AMQDurable = 1", 14, "text"),
@@ -99,6 +100,16 @@ def test_a_long_filter_is_shown_around_the_place() -> None:
     with pytest.raises(FilterError, match="…") as caught:
         parse_filter("a = 1 AND " * 40 + "= 1" + " AND a = 1" * 40)
     assert len(str(caught.value)) < 300
+    assert "(it is '…AND a = 1 AND a = 1 AND = 1 AND a = 1 AND a = 1 …')" in str(caught.value)
+    for text, shown in (("a = ? " + "x" * 90, "'a = ? x"), ("x" * 90 + " ?", "'…x")):
+        with pytest.raises(FilterError) as caught:
+            parse_filter(text)
+        assert shown in str(caught.value) and str(caught.value).count("…") == 1
+
+
+def test_of_a_long_word_the_first_32_characters_are_shown() -> None:
+    with pytest.raises(FilterError, match=f"column 7 of it '{'x' * 32}' was found"):
+        parse_filter("a = 1 " + "x" * 40)
 
 
 def test_what_is_no_text_is_refused() -> None:

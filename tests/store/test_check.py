@@ -199,6 +199,7 @@ async def test_a_store_whose_identity_or_manifest_is_damaged_is_reported_whole(s
         store.disk.flip_bit(f"/store/bindings/identity-{which}", 300)
     report = store.report()
     assert len(report.damage) == 3
+    assert "identity-0 is damaged at offset 0: expected an identity" in report.damage[-1]
     assert report.sums()["damage"][0] == 2
     store.disk.flip_bit("/store/journal/manifest-0", 300)
     report = store.report()

@@ -93,6 +93,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded", "simulation", "ha"}),
         "mutants": frozenset({"qa"}),
+        "fuzz": frozenset({"qa"}),
         "pairs": frozenset({"qa"}),
         "qa": frozenset(
             {"checkers", "simulation", "mesh", "chain", "balanced", "network", "fanout", "grouping_model", "ha"}

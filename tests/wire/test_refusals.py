@@ -51,6 +51,17 @@ def test_a_refusal_becomes_its_error_on_the_other_side(entry: object) -> None:
         assert refusal_of(error) is entry
 
 
+def test_what_has_failed_on_the_other_side_has_a_cause_in_the_words_of_the_peer() -> None:
+    for entry in BY_NAME.values():
+        for text in ("because", ""):
+            cause = error_of(entry.number, text, "unknown").__cause__
+            if issubclass(entry.error, errors.BrokenError):
+                assert type(cause) is errors.RefusedError and cause.outcome == "unknown"
+                assert str(cause) == f"the peer says: {text or entry.sentence}"
+            else:
+                assert cause is None
+
+
 def test_an_entry_that_is_not_known_here_is_still_a_refusal() -> None:
     error = error_of(9_999, "a later reason", "unknown")
     assert type(error) is errors.RefusedError

@@ -30,6 +30,7 @@ from meshq.wire import (
     encode_bodies,
     encode_one,
     encode_run,
+    has_ids,
     pick,
 )
 
@@ -236,3 +237,32 @@ def test_the_offsets_of_bodies_are_known_where_nothing_stands_between_them() -> 
     assert not RunView(named).has_properties(0, 2)
     kept = encode_run([b"a", b"b"], [Envelope(0, b"", b"", b""), Envelope(KIND_PROPERTIES, b"", b"", b"\x80")])
     assert RunView(kept).has_properties(0, 2) and not RunView(kept).has_properties(0, 1)
+
+
+@pytest.mark.parametrize("size", [1, 16])
+def test_a_table_tells_whether_any_message_has_a_duplicate_id(size: int) -> None:
+    plain, known = (b"body", PLAIN), (b"body", Envelope(KIND_ID, bytes(size), b"", b""))
+    other = (b"body", Envelope(KIND_HEADERS, b"", bytes(size), b""))
+    for made, expected in (([plain, other, plain], False), ([other, known], True), ([known, plain], True)):
+        run = encode_run([body for body, _ in made], [envelope for _, envelope in made])
+        assert has_ids(bytes(run.table)) is expected
+
+
+@pytest.mark.parametrize("parts", [(b"i", b"", b""), (b"", b"hh", b""), (b"", b"", b"ppp"), (b"i", b"hh", b"ppp")])
+def test_one_message_with_some_parts_is_encoded_as_it_is_among_others(parts: tuple[bytes, bytes, bytes]) -> None:
+    kind = sum(bit for bit, part in zip((KIND_ID, KIND_HEADERS, KIND_PROPERTIES), parts, strict=True) if part)
+    envelope = Envelope(kind | 4 << PRIORITY_SHIFT, *parts)
+    run = encode_one(b"body", envelope)
+    assert run == encode_run([b"body"], [envelope])
+    view = RunView(run)
+    assert (view.duplicate_id(0), view.headers(0), view.properties(0), view.body(0)) == (*parts, b"body")
+
+
+def test_a_part_of_a_part_has_the_bytes_of_its_messages_and_no_more() -> None:
+    bodies = [b"first", b"2", b"", b"fourth", b"5"]
+    part = cut(encode_run(bodies), 1, 5)
+    for start in range(4):
+        for stop in range(start + 1, 5):
+            inner = cut(part, start, stop)
+            assert bytes(inner.body) == b"".join(bodies[1 + start : 1 + stop])
+            assert [RunView(inner).body(index) for index in range(inner.rows)] == bodies[1 + start : 1 + stop]

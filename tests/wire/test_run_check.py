@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 
 from meshq import limits
 from meshq.errors import RemoteProtocolError
-from meshq.wire import KIND_ID, KIND_PLAIN, KIND_PRIORITY, PLAIN, Envelope, RunBytes, check_run, cut, encode_run
+from meshq.wire import (
+    KIND_CONTROL,
+    KIND_HEADERS,
+    KIND_ID,
+    KIND_PLAIN,
+    KIND_PRIORITY,
+    PLAIN,
+    Envelope,
+    RunBytes,
+    check_run,
+    cut,
+    encode_run,
+)
 from tests.wire.test_run import Made, encoded, kinds_of, runs
 
 Rows = list[list[int]]
@@ -174,3 +186,16 @@ def test_a_part_counts_from_its_base() -> None:
     one = cut(run, 2, 3)
     assert check_run(one) == KIND_PLAIN | KIND_ID
     assert answer(one._replace(base=one.base + 1)) == "bad_table"
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_what_stands_in_headers_is_not_there_without_headers(rows: int) -> None:
+    def run(kind: int, headers: int) -> RunBytes:
+        ends = [(number * (headers + 1), (number + 1) * (headers + 1)) for number in range(rows)]
+        table = b"".join(
+            struct.pack("<5I", kind | 4 << 8, start, start + headers, start + headers, end) for start, end in ends
+        )
+        return RunBytes(rows, table, 0, bytes(rows * (headers + 1)))
+
+    assert check_run(run(KIND_CONTROL | KIND_HEADERS, 1)) & KIND_CONTROL
+    assert answer(run(KIND_CONTROL, 0)) == "bad_table"

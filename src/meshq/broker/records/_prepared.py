@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from meshq import limits
 from meshq.broker.records._kinds import unreadable
+from meshq.broker.records._row_options import has_priorities
 from meshq.broker.records._rows import SettledRow, decode_settled, encode_settled
 from meshq.ids import IDENTITY_BYTES
 from meshq.wire import RUN_ROW_BYTES, RunBytes
@@ -102,6 +103,7 @@ def decode_waiting(payload: bytes) -> WaitingRecord:
         or not prepared
         or len(content.table) != rows * RUN_ROW_BYTES
         or len(content.body) != int.from_bytes(content.table[-4:], "little")
+        or not has_priorities(content)
     ):
         raise unreadable("waiting run")
     return WaitingRecord(prepared, producer, number, stamp, address, queue or None, content)

@@ -60,6 +60,11 @@ def _controlled(data: bytes, priority: int, arrival_ms: int) -> RowOptions:
     return RowOptions(priority, arrival_ms + delay if delay else 0, arrival_ms + ttl if ttl else 0, group)
 
 
+def has_priorities(content: RunBytes) -> bool:
+    """Whether each message of a whole run has a priority that there is."""
+    return max(RunView(content).kinds()) >> PRIORITY_SHIFT <= limits.PRIORITY_MAX
+
+
 def readable(content: RunBytes) -> bool:
     """Whether the headers of a run's messages can be read."""
     try:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from meshq import limits
 from meshq.broker.records._kinds import PLACED, ROUTED, RUN, unreadable
-from meshq.broker.records._row_options import readable
+from meshq.broker.records._row_options import has_priorities, readable
 from meshq.broker.records._rows import (
     _SETTLED_ROW,
     CountedRow,
@@ -108,7 +108,8 @@ def _fits(content: RunBytes, missing: int) -> bool:
     if missing:
         return not content.table and not content.body
     table = content.table
-    return len(table) == content.rows * RUN_ROW_BYTES and len(content.body) == int.from_bytes(table[-4:], "little")
+    whole = len(table) == content.rows * RUN_ROW_BYTES and len(content.body) == int.from_bytes(table[-4:], "little")
+    return whole and has_priorities(content)
 
 
 class RoutedTarget(NamedTuple):
@@ -274,7 +275,7 @@ def decode_placed(payload: bytes, missing: int = 0) -> PlacedRecord:
         or any(type(hold[name]) is not type(default) for name, default in _HOLD.items())
         or type(arrival) is not int
         or type(begun) is not int
-        or not (moved or set(origin) == {None})
+        or not (moved or all(part is None for part in origin))
     ):
         raise unreadable("placed run")
     routed = decode_routed(payload[routed_at:], missing)

@@ -20,6 +20,8 @@ from urllib.parse import parse_qsl
 
 import attrs
 
+from meshq.address import encodable
+from meshq.endpoint import TEXT, half_shown
 from meshq.errors import SettingsError
 from meshq.limits import URL_DEPTH_MAX
 
@@ -58,6 +60,8 @@ class Url:
         """
         if type(text) is not str:
             raise SettingsError("url", text, ALLOWED)
+        if not encodable(text):
+            raise SettingsError("url", half_shown(shown(text)), TEXT)
         found, end = _read(text, 0, 0)
         if end != len(text):
             raise _refusal(text)

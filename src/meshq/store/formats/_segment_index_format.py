@@ -168,7 +168,10 @@ def decode_index(data: bytes, header: SegmentHeader, entry: SegmentEntry, layout
     body = _open(data, index_key(header, layout.keyring, salt, layout.segment(entry.number)))
     if body is None:
         return "its bytes are not what was written"
-    batches, at = _decode_batches(body, count)
+    try:
+        batches, at = _decode_batches(body, count)
+    except (struct.error, ValueError):
+        return "a part of it is cut short"
     if at != len(body):
         return f"its parts end at {at} of {len(body)}"
     last = next((indexed.positions[-1] for indexed in reversed(batches) if indexed.rows), entry.base - 1)
@@ -207,6 +210,11 @@ def _open(data: bytes, sealing: tuple[bytes, bool]) -> bytes | None:
 
 
 def _decode_batches(body: bytes, count: int) -> tuple[list[IndexedBatch], int]:
+    """Decode the batches, and return where they say that they end.
+
+    Raises:
+        struct.error, ValueError: a part is cut short.
+    """
     batches: list[IndexedBatch] = []
     view = memoryview(body)
     at = 0
