@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from struct import Struct
 from typing import Final, NamedTuple
@@ -296,6 +296,14 @@ class RunView:
     def has_headers(self, start: int, end: int) -> bool:
         """Whether any of some messages has optional headers, or a duplicate id."""
         return any(kind & (KIND_HEADERS | KIND_ID) for kind in self._kinds_among(start, end))
+
+    def has_ids(self) -> bool:
+        """Whether any message of the run has a duplicate id."""
+        return any(kind & KIND_ID for kind in self.common_kinds())
+
+    def common_kinds(self) -> Iterable[int]:
+        """The kinds of all messages, each once, in the order of their first messages."""
+        return self._kinds_among(0, self.run.rows)
 
     def common_priority(self, start: int, end: int) -> int | None:
         """The priority of some messages; None: they have several."""
