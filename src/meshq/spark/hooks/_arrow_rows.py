@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from meshq import limits
 from meshq.blocking.connector import RunPart
-from meshq.client import DeliveredRun, ReceivedMessage
+from meshq.client import DeliveredRun, ReceivedMessage, RowColumns
 from meshq.concurrency import copied_error
 from meshq.errors import SettingsError
 from meshq.message import PropertyValue
 from meshq.spark._properties_format import as_bytes, as_text, key_bytes, merged, shown_without_key
+from meshq.spark.hooks._arrow_runs import columns_to_send
 
 #: Rows and bytes of a record batch, about.
 _BATCH_ROWS: Final = 8_192
@@ -344,6 +345,13 @@ class RowReader:
             return None
         self._row += len(column)
         return Bodies(self._topic, whole, memoryview(b"" if data is None else data))
+
+    def columns(self, batch: Any) -> list[RowColumns] | None:
+        """The rows of a batch as the columns of runs, for each address; None: they are read one by one."""
+        found = columns_to_send(batch, self._topic)
+        if found is not None:
+            self._row += batch.num_rows
+        return found
 
     def rows(self, batch: Any) -> Iterator[OutgoingRow]:
         """The rows of a batch.
