@@ -8,14 +8,15 @@ from typing import Any, cast
 import pytest
 
 from meshq import limits
-from meshq.client import Stage, send_columns
+from meshq.blocking.connector import RunPart
+from meshq.client import DeliveredRun, ReceivedMessage, Stage, send_columns
 from meshq.client.send._envelope import EnvelopeEncoder
-from meshq.wire import RunBytes, RunView, check_run
+from meshq.wire import Deliver, Frame, FrameType, RunBytes, RunView, check_run, encode_run
 
 pytestmark = [pytest.mark.spark]
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
-from meshq.spark.hooks._arrow_rows import RowReader  # noqa: E402
+from meshq.spark.hooks._arrow_rows import BatchBuilder, PartitionFacts, RowReader  # noqa: E402
 from meshq.spark.hooks._arrow_runs import COLUMNS  # noqa: E402
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -157,3 +158,18 @@ def test_text_that_is_none_and_columns_that_are_rare_are_read_alone() -> None:
     assert RowReader("one", 0).columns(pa.RecordBatch.from_arrays([value, broken], ["value", "key"])) is None
     late = pa.RecordBatch.from_arrays([value, pa.array([1], pa.int64())], ["value", "ttl_ms"])
     assert RowReader("one", 0).columns(late) is None
+
+
+@pytest.mark.parametrize("producers", [(b"a" * 16,), (b"a" * 16, b"b" * 16)])
+def test_the_ids_of_messages_are_those_that_each_message_has(producers: tuple[bytes, ...]) -> None:
+    builder = BatchBuilder(pa.schema([("message_id", pa.string())]), PartitionFacts("one", 0, "node"))
+    ids: list[str] = []
+    for number, producer in enumerate(producers, 5):
+        header = Deliver(address="one", producer=producer, number=number, sequence=1, arrival=1, step=2, stride=3)
+        bodies = encode_run([b""] * 9)
+        about: dict[str, Any] = {"header": header.encode(), "count": 9, "table": bodies.table, "body": bodies.body}
+        run = DeliveredRun(None, 0, Frame(FrameType.DELIVER, first=1, **about))  # type: ignore[arg-type]
+        builder.add(RunPart(run, 2, 7))
+        ids += [str(ReceivedMessage(run, row).message_id) for row in range(2, 7)]
+    (found,) = builder.take()
+    assert found.column("message_id").to_pylist() == ids
