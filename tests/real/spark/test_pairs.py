@@ -123,10 +123,11 @@ def test_a_query_goes_on_at_the_backup_and_each_message_comes_once(spark: Any, t
         assert client.queue("orders").ready == 0 and [one.lag for one in client.cursors()] == [0]
 
 
+@pytest.mark.parametrize("kind", PAIRS)
 def test_a_node_is_found_again_at_a_backup_of_which_nobody_knew_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    with pair(tmp_path) as (primary, backup, url):
+    with pair(tmp_path, kind) as (primary, backup, url):
         values = read_options({"url": url, "subscribe": "orders", "partitionTimeout": "20s"}, "batch read")
         with Brokers(access_of(values)) as brokers:
             with monkeypatch.context() as before:
