@@ -11,6 +11,7 @@ from meshq.broker.ingress._link_branches import branch_name
 from meshq.errors import invariant
 from meshq.testing import Simulation
 from meshq.testing.history._history import History
+from qa.mesh.bursts.payslips import SLIPS
 from qa.mesh.gone import MeshGone
 from qa.mesh.node import MeshNode
 from qa.simulation.accounts import COUNTERS, FORWARDING, STAGED, Recount, leftovers
@@ -73,12 +74,14 @@ def standing(states: dict[str, Any], identities: dict[str, str]) -> dict[str, li
     found: dict[str, list[tuple[int, int]]] = {}
     for name, state in states.items():
         for queue, (live, _) in state["queues"].items():
-            if queue.startswith(STAGED):
+            if queue.startswith(STAGED) or queue == SLIPS:
                 # Their sink is judged by itself; nobody decides about them at a node that is gone for good.
                 continue
             # The queue of a bridge that was handed over may stand beside another one of the same bridge.
             found.setdefault(MeshNode.place_of(queue, name), []).extend(live)
         for address, uid in state["decided"]:
+            if address == SLIPS:
+                continue
             # It would be placed by the next life of the node, which may be gone for good.
             found.setdefault(MeshNode.place_of(address, name), []).append((uid, 0))
         for queue, (number, rows) in state["forwarding"].items():

@@ -39,4 +39,12 @@ STAGE_BUGS: Final = (
         checkers=("Q14", "Q1", "Q5"),
         mesh=True,
     ),
+    Bug(
+        name="purge again for a batch that was committed before",
+        function="meshq.broker:Stages.commit",
+        old="        return BatchDecision(True, 0)\n",
+        new="        self._overwriting.purge(purge) if purge else None\n        return BatchDecision(True, 0)\n",
+        checkers=("Q14",),
+        mesh=True,
+    ),
 )

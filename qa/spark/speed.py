@@ -197,14 +197,16 @@ class Speed:
         for _ in range(rows // BATCH):
             self._client.send_many(queue, [bytes(size)] * BATCH)
         frame = self._spark.range(0, rows, 1, 2).selectExpr(f"cast(repeat('x', {size}) as binary) as value")
-        keyed = frame.selectExpr("value", "cast(1 as int) as priority")
+        keyed = frame.selectExpr("value", "cast('key' as binary) as key", "cast(1 as int) as priority")
+        timed = frame.selectExpr("value", "cast(86400000 as bigint) as ttl_ms")
         files = str(self._folder / f"parquet-{size}")
         work: dict[str, Callable[[], object]] = {
             "read, bodies as columns": lambda: self._nothing(self._read(queue).select("value")),
             "read, Kafka's columns": lambda: self._nothing(self._read(queue)),
-            "read, all columns, row by row": lambda: self._nothing(self._read(queue, includeMetadata="true")),
+            "read, all columns": lambda: self._nothing(self._read(queue, includeMetadata="true")),
             "write, bodies as columns": lambda: self._save(frame, copy),
-            "write, more columns, row by row": lambda: self._save(keyed, copy),
+            "write, keys and priorities": lambda: self._save(keyed, copy),
+            "write, row by row": lambda: self._save(timed, copy),
             "Spark's own rows to nothing": lambda: self._nothing(frame),
             "Parquet, write": lambda: frame.write.mode("overwrite").parquet(files),
             "Parquet, read": lambda: self._nothing(self._spark.read.parquet(files)),

@@ -28,6 +28,7 @@ from meshq.wire import (
     cut,
     duplicate_ids,
     encode_bodies,
+    encode_columns,
     encode_one,
     encode_run,
     has_ids,
@@ -221,6 +222,15 @@ def test_the_columns_of_a_view_are_read_once() -> None:
 
 def test_plain_bodies_are_encoded_as_a_run_of_messages() -> None:
     assert encode_bodies(array("I", [1, 1, 4]), b"abbb") == encode_run([b"a", b"", b"bbb"])
+
+
+def test_columns_that_count_from_elsewhere_are_encoded_as_a_run_of_messages() -> None:
+    rows = [Envelope(KIND_PLAIN | KIND_ID, b"id", b"", b""), PLAIN]
+    whole = encode_run([b"aa", b"b"], rows)
+    kinds = array("I", [row.kind for row in rows]).tobytes()
+    ends = [array("I", column).tobytes() for column in ([12, 14], [12, 14], [12, 14], [14, 15])]
+    assert encode_columns(kinds, ends, 10, b"idaab") == whole
+    assert RunView(whole).has_ids() and not RunView(encode_run([b"a"])).has_ids()
 
 
 def test_the_offsets_of_bodies_are_known_where_nothing_stands_between_them() -> None:

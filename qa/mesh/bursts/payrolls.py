@@ -17,6 +17,7 @@ from meshq.errors import MeshqError, NotFoundError
 from meshq.message import Message
 from meshq.testing import Swarm
 from meshq.testing.history._history import History, body_of
+from qa.mesh.bursts.payslips import SLIP_SIGHTS, SLIPS, Payslips
 from qa.mesh.node import MeshNode
 from qa.simulation.accounts import STAGED
 from qa.simulation.workload import Actor, Dial, Scene
@@ -40,6 +41,7 @@ PAYROLL_SIGHTS: Final = (
     "payrolls",
     *("payroll_committed", "payroll_already", "payroll_abandoned", "payroll_left"),
     *("payroll_lost", "payroll_expired", "payroll_survived"),
+    *("payslips", *SLIP_SIGHTS),
 )
 #: The ways of a batch, and how often each is taken.
 WAYS: Final = ("commit", "abandon", "leave")
@@ -55,6 +57,9 @@ class PayBatch:
     partitions: int
     #: How often the node had been started when its first stage was prepared.
     restarts: int = 0
+    #: Whether it takes the place of what is in the queue of the payslips, and its messages for that.
+    replaces: bool = False
+    slips: dict[int, None] = attrs.field(factory=dict)
     #: The stages that count, by partition, and the sends of these.
     stages: dict[int, int] = attrs.field(factory=dict)
     ops: list[int] = attrs.field(factory=list)
@@ -72,6 +77,8 @@ class Payroll:
     number: int = 0
     committed: int = -1
     met: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(PAYROLL_SIGHTS, 0))
+    #: The queue that some batches replace; None: none does.
+    slips: Payslips | None = None
 
 
 class Payer(Actor):
@@ -96,6 +103,8 @@ class Payer(Actor):
                 return
             try:
                 await self._pay(client)
+                if self._payroll.batch is None and self._payroll.slips is not None:
+                    await self._payroll.slips.use(client, self.scene)
             except MeshqError as error:
                 self.history.note(f"{self.name}: {error!r}")
             await trio.sleep(self.rng.expovariate(0.5))
@@ -106,6 +115,7 @@ class Payer(Actor):
             payroll.number += self.rng.choice((1, 1, 3))
             way = self.rng.choices(WAYS, SHARES)[0]
             payroll.batch = PayBatch(payroll.number, way, self.rng.choice((1, 2, 2)), self.history.restarts)
+            payroll.batch.replaces = payroll.slips is not None and payroll.slips.replaces()
         batch = payroll.batch
         while len(batch.stages) < batch.partitions:
             await self._write(client, batch, len(batch.stages))
@@ -123,12 +133,15 @@ class Payer(Actor):
         """Write one attempt of a part; unless it is prepared, none of its messages ever comes."""
         batch.attempts += 1
         ops: list[int] = []
+        slips: dict[int, None] = {}
         prepared = False
         try:
             name = {"partition": partition, "attempt": batch.attempts, "timeout": self._timeout_s}
             async with client.stage(SINK, batch.number, **name) as stage:  # type: ignore[arg-type]
                 for _ in range(self.rng.randrange(1, 5)):
                     await self._send(stage, f"{self.name}/{batch.number}/{batch.attempts}", ops)
+                if batch.replaces and self._payroll.slips is not None:
+                    slips = await self._payroll.slips.write(stage, self.scene)
                 if self.rng.random() < 0.1:
                     await stage.rollback()
             prepared = stage.state == "prepared"
@@ -144,6 +157,7 @@ class Payer(Actor):
         if prepared and stage.stage_id is not None:
             batch.stages[partition] = stage.stage_id
             batch.ops += ops
+            batch.slips |= slips
 
     async def _send(self, stage: Transaction, producer: str, ops: list[int]) -> None:
         uid = self.scene.uid()
@@ -156,8 +170,9 @@ class Payer(Actor):
     async def _commit(self, client: Client, batch: PayBatch) -> None:
         payroll, numbers = self._payroll, list(batch.stages.values())
         asked, batch.asked = batch.asked, True
+        purge = SLIPS if batch.replaces else None
         try:
-            done = await client.commit_batch(SINK, batch.number, numbers)
+            done = await client.commit_batch(SINK, batch.number, numbers, purge=purge)
         except NotFoundError:
             # Else it would be known as committed.
             self._never(batch, "payroll_expired")
@@ -168,11 +183,13 @@ class Payer(Actor):
         for op in batch.ops:
             self.history.send_ok(op)
         payroll.committed, payroll.batch = batch.number, None
+        if batch.replaces and payroll.slips is not None:
+            payroll.slips.replaced(batch.slips, (SINK, batch.number, numbers))
         payroll.met["payroll_committed"] += 1
         payroll.met["payroll_survived"] += self.history.restarts > batch.restarts
         self.scene.confirmed += len(batch.ops)
         if self.rng.random() < 0.2:
-            again = await client.commit_batch(SINK, batch.number, numbers)
+            again = await client.commit_batch(SINK, batch.number, numbers, purge=purge)
             payroll.met["payroll_already"] += 1
             self.history.final.left("batches that are committed twice", int(not again.already))
 
@@ -195,7 +212,8 @@ class MeshPayrolls:
         self.place = place if swarm.on("mesh.payrolls") and not drained else ""
         self._timeout_s = rng.choice(TIMEOUTS_S)
         self.queues: list[str] = [PAYROLL] if self.place else []
-        self._payroll = Payroll()
+        slips = Payslips(swarm.rng("mesh/payslips")) if self.place and swarm.on("mesh.payslips") else None
+        self._payroll = Payroll(slips=slips)
 
     def known(self, history: History) -> None:
         """Tell the history the queue whose messages are numbered when their batch is placed."""
@@ -220,6 +238,9 @@ class MeshPayrolls:
         """
         met = self._payroll.met
         met["payrolls"] = int(bool(self.place))
+        slips = self._payroll.slips
+        met["payslips"] = int(slips is not None)
+        met.update(slips.met if slips is not None else {})
         for sight in PAYROLL_SIGHTS:
             self._swarm.count(f"seen.{sight}", met[sight])
         here = next((node for node in nodes if node.place == self.place), None)
@@ -235,5 +256,7 @@ class MeshPayrolls:
                 while await client.stages():  # noqa: ASYNC110 - a test polls
                     await trio.sleep(PAUSE_S)
             here.left("stages", len(await client.stages()))
+            if slips is not None:
+                await slips.settle(client, here.history)
         core = here.serving_core
         here.left("queues of stages", sum(name.startswith(STAGED) for name in core.router.queues))

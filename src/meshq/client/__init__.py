@@ -13,7 +13,7 @@ from meshq.client._bridge_calls import (
     window_at,
 )
 from meshq.client._client import Client
-from meshq.client._connector_calls import holes_between, range_reader, send_bodies
+from meshq.client._connector_calls import RowColumns, holes_between, range_reader, send_bodies, send_columns
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client._fanout_client import FanoutClient
@@ -145,6 +145,7 @@ __all__ = [
     "Reattached",
     "ReceivedMessage",
     "Redirected",
+    "RowColumns",
     "ScaledDown",
     "SequenceHole",
     "SinkStatistics",
@@ -174,6 +175,7 @@ __all__ = [
     "same_node",
     "send_bodies",
     "send_bridged",
+    "send_columns",
     "settle_by_consumer",
     "shown_url",
     "stream_bridged",

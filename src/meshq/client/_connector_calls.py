@@ -6,7 +6,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from meshq import limits
 from meshq.address import parse_place
@@ -14,7 +14,7 @@ from meshq.client.receive._consumer import Consumer, Numbers
 from meshq.client.receive._cursor_records import SequenceHole, all_holes, check_range
 from meshq.client.transactions._stage import Stage
 from meshq.errors import SettingsError
-from meshq.wire import encode_bodies
+from meshq.wire import encode_bodies, encode_columns
 
 if TYPE_CHECKING:
     from meshq.client._client import Client
@@ -77,3 +77,39 @@ async def send_bodies(stage: Stage, address: str, offsets: Sequence[int], data: 
         start, first = stop, part[0]
         ends = array("I", [end - first for end in part[1:]])
         await stage._send_run(address, encode_bodies(ends, bytes(data[first : part[-1]])))
+
+
+class RowColumns(NamedTuple):
+    """Durable messages for one address whose parts lie side by side in ``data``.
+
+    ``kinds``: of each message the kind of its row in a run.  ``ends``: where duplicate id, headers, properties and body
+    of each end, counted from ``data``, where the first message begins at ``begin``.  These are numbers of four bytes.
+    """
+
+    address: str
+    rows: int
+    kinds: memoryview
+    ends: tuple[memoryview, ...]
+    data: memoryview
+    begin: int
+
+
+async def send_columns(stage: Stage, columns: RowColumns) -> None:
+    """Send messages into a stage, whose parts were encoded and checked by whoever has made the columns.
+
+    Checkpoint: when it has to wait, and at least every 64th run.
+    Cancellation: some of the messages were taken, and the others were not.
+    Raises:
+        SettingsError: the address is none; no message was taken.
+        MeshqError: as ``stage.send``.
+    """
+    address, count, kinds, ends, data, first = columns
+    parse_place(address)
+    bodies, start = ends[-1], 0
+    while start < count:
+        fits = bisect_right(bodies, first + limits.RUN_BYTES_TARGET)
+        stop = min(count, start + limits.RUN_MESSAGES_MAX, max(start + 1, fits))
+        last = bodies[stop - 1]
+        parts = [bytes(part[start:stop]) for part in (kinds, *ends)]
+        await stage._send_run(address, encode_columns(parts[0], parts[1:], first, bytes(data[first:last])))
+        start, first = stop, last

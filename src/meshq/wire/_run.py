@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from struct import Struct
 from typing import Final, NamedTuple
@@ -36,6 +36,9 @@ PRIORITY_SHIFT: Final = 8
 KIND_PLAIN: Final = limits.PRIORITY_DEFAULT << PRIORITY_SHIFT
 _ROW_WORDS: Final = RUN_ROW_BYTES // 4
 _ROW: Final = Struct("<5I")
+
+#: A row of which each end is 1.
+_ONE_ROW: Final = _ROW.pack(0, 1, 1, 1, 1)
 
 assert array("I").itemsize == 4, "the table's words are 32 bits"
 
@@ -101,6 +104,19 @@ def encode_bodies(ends: array[int], body: bytes) -> RunBytes:
     starts = array("I", (0,))
     starts.extend(ends[:-1])
     return RunBytes(count, _table(array("I", (KIND_PLAIN,)) * count, (starts, starts, starts, ends)), 0, body)
+
+
+def encode_columns(kinds: bytes, ends: Sequence[bytes], base: int, body: bytes) -> RunBytes:
+    """Encode messages whose parts lie side by side; the columns of the table are given, as numbers of this machine.
+
+    ``ends``: of duplicate id, headers, properties and body, counted from ``base`` bytes before ``body``.
+    """
+    table = _table(array("I", kinds), [array("I", column) for column in ends])
+    if base:
+        # As in ``pick``: what comes out is an end again in each word, so nothing is carried from word to word.
+        moved = int.from_bytes(table, "little") - base * int.from_bytes(_ONE_ROW * (len(kinds) // 4), "little")
+        table = moved.to_bytes(len(table), "little")
+    return RunBytes(len(kinds) // 4, table, 0, body)
 
 
 def encode_one(body: bytes, envelope: Envelope | tuple[int, bytes, bytes, bytes] = PLAIN) -> RunBytes:
@@ -296,6 +312,14 @@ class RunView:
     def has_headers(self, start: int, end: int) -> bool:
         """Whether any of some messages has optional headers, or a duplicate id."""
         return any(kind & (KIND_HEADERS | KIND_ID) for kind in self._kinds_among(start, end))
+
+    def has_ids(self) -> bool:
+        """Whether any message of the run has a duplicate id."""
+        return any(kind & KIND_ID for kind in self.common_kinds())
+
+    def common_kinds(self) -> Iterable[int]:
+        """The kinds of all messages, each once, in the order of their first messages."""
+        return self._kinds_among(0, self.run.rows)
 
     def common_priority(self, start: int, end: int) -> int | None:
         """The priority of some messages; None: they have several."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import socket
 import time
@@ -13,7 +14,14 @@ from typing import Any, Final
 import pytest
 import trio
 
-from meshq import Broker, ClusterConnection, SharedStoreBackup, SharedStorePrimary
+from meshq import (
+    Broker,
+    ClusterConnection,
+    ReplicationBackup,
+    ReplicationPrimary,
+    SharedStoreBackup,
+    SharedStorePrimary,
+)
 from meshq.blocking import Broker as BlockingBroker
 from meshq.blocking import connect
 from meshq.spark._nodes import Brokers, NodeAddress
@@ -22,27 +30,36 @@ from tests.real.spark.kit import Job, reads_streams, texts
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), reads_streams]
 
-QUICK: Final[dict[str, Any]] = {"lease": 1.0, "lock_check_period": 0.02}
+#: Each kind of pair: what its primary and its backup are, and the folder of the backup's store.
+PAIRS: Final[dict[str, Any]] = {
+    "shared store": (
+        functools.partial(SharedStorePrimary, lease=1.0, lock_check_period=0.02),
+        functools.partial(SharedStoreBackup, lease=1.0, lock_check_period=0.02),
+        "data",
+    ),
+    "replication": (ReplicationPrimary, ReplicationBackup, "copy"),
+}
 #: How often the query may be started again from its checkpoint, and the seconds for everything.
 TRIES: Final = 4
 PATIENCE_S: Final = 120.0
 
 
-def node(name: str, place: str, port: int, ha: Any) -> dict[str, Any]:
-    """The settings of a node of the pair."""
-    url = f"tcp://127.0.0.1:{port}"
-    cluster = ClusterConnection("pair", password="theirs")
-    return {"name": name, "data_dir": f"{place}/data", "acceptors": [url], "services": [cluster], "ha": ha}
+def node(name: str, place: str, ports: tuple[int, int], ha: Any) -> dict[str, Any]:
+    """The settings of a node of the pair; ``ports``: its own, and that of the other node."""
+    own, other = (f"tcp://127.0.0.1:{port}" for port in ports)
+    cluster = ClusterConnection("pair", static_connectors=[other], password="theirs")
+    return {"name": name, "data_dir": place, "acceptors": [own], "services": [cluster], "ha": ha}
 
 
-async def serve(place: str, port: int, report: Any) -> None:
-    async with Broker(**node("first", place, port, SharedStorePrimary(**QUICK)), queues=["orders", "copy"]):
-        report.send(port)
+async def serve(place: str, ports: tuple[int, int], kind: str, report: Any) -> None:
+    about = node("first", f"{place}/data", ports, PAIRS[kind][0]())
+    async with Broker(**about, queues=["orders", "copy"]):
+        report.send(ports[0])
         await trio.sleep_forever()
 
 
-def life(place: str, port: int, report: Any) -> None:
-    trio.run(serve, place, port, report)
+def life(place: str, ports: tuple[int, int], kind: str, report: Any) -> None:
+    trio.run(serve, place, ports, kind, report)
 
 
 def free_port() -> int:
@@ -53,16 +70,19 @@ def free_port() -> int:
 
 
 @contextmanager
-def pair(place: Path) -> Iterator[tuple[Any, Any, str]]:
+def pair(place: Path, kind: str = "shared store") -> Iterator[tuple[Any, Any, str]]:
     """A primary in a process that can be killed, its backup in this process, and the URL of both."""
     ports = free_port(), free_port()
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe()
-    primary = context.Process(target=life, args=(str(place), ports[0], theirs))
+    primary = context.Process(target=life, args=(str(place), ports, kind, theirs))
     primary.start()
     try:
         assert ours.poll(30) and ours.recv() == ports[0]
-        with BlockingBroker(**node("second", str(place), ports[1], SharedStoreBackup(**QUICK))) as backup:
+        _, ha, folder = PAIRS[kind]
+        with BlockingBroker(**node("second", f"{place}/{folder}", ports[::-1], ha())) as backup:
+            if kind == "replication":
+                backup.ha.wait_for(in_sync=True, timeout=60)
             yield primary, backup, f"(tcp://127.0.0.1:{ports[0]},tcp://127.0.0.1:{ports[1]})"
     finally:
         primary.kill()
@@ -71,8 +91,9 @@ def pair(place: Path) -> Iterator[tuple[Any, Any, str]]:
         theirs.close()
 
 
-def test_a_query_goes_on_at_the_backup_and_each_message_comes_once(spark: Any, tmp_path: Path) -> None:
-    with pair(tmp_path) as (primary, backup, url), connect(url, reconnect_attempts=1_000) as client:
+@pytest.mark.parametrize("kind", PAIRS)
+def test_a_query_goes_on_at_the_backup_and_each_message_comes_once(spark: Any, tmp_path: Path, kind: str) -> None:
+    with pair(tmp_path, kind) as (primary, backup, url), connect(url, reconnect_attempts=1_000) as client:
         work = Job(spark, url, client)
         identity = client.statistics().node_id
         client.send_many("orders", texts(range(200)))
@@ -102,10 +123,11 @@ def test_a_query_goes_on_at_the_backup_and_each_message_comes_once(spark: Any, t
         assert client.queue("orders").ready == 0 and [one.lag for one in client.cursors()] == [0]
 
 
+@pytest.mark.parametrize("kind", PAIRS)
 def test_a_node_is_found_again_at_a_backup_of_which_nobody_knew_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    with pair(tmp_path) as (primary, backup, url):
+    with pair(tmp_path, kind) as (primary, backup, url):
         values = read_options({"url": url, "subscribe": "orders", "partitionTimeout": "20s"}, "batch read")
         with Brokers(access_of(values)) as brokers:
             with monkeypatch.context() as before:

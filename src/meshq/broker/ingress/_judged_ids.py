@@ -30,6 +30,8 @@ def check_network_ids(content: RunBytes, kinds: int) -> None:
 
 def judge_ids(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
     """Return the ids of a run that are new to the address, and the rows whose ids are not."""
+    if not RunView(run.content).has_ids():
+        return [], ()
     ids = duplicate_ids(run.content)
     rows = address.duplicates.fresh_rows(ids)
     if rows is None:

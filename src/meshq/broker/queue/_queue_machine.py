@@ -22,7 +22,7 @@ from meshq.broker.queue._message_counts import MessageCounts, lowest_number
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._priority_lists import PriorityLists, ScheduledRuns
 from meshq.broker.queue._queue_spec import DEFAULT_SPEC, QueueKind, QueueSpec
-from meshq.broker.queue._run import DELAYED_ROWS, ENQUEUED, PARKED, UNACKED_ROWS, QueueRun, StoredRun
+from meshq.broker.queue._run import DELAYED_ROWS, PARKED, UNACKED_ROWS, QueueRun, StoredRun
 from meshq.broker.queue._unfinished_work import UnfinishedWork
 from meshq.broker.records._row_ranges import pieces
 from meshq.errors import UsageError, invariant
@@ -318,7 +318,7 @@ class Queue:
         for view in self.lists.walk():
             if budget <= 0:
                 break
-            rows = [row for row, state in enumerate(view.states) if state in ENQUEUED]
+            rows = view.enqueued_rows()
             spans += [RowSpan(view, found.start, found.stop, found.step) for found in pieces(rows)]
             budget -= len(rows)
         return spans

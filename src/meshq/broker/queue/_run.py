@@ -6,6 +6,7 @@ No object per message outlives a call.  A ``StoredRun`` is the content, shared b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from meshq import limits
@@ -248,6 +249,14 @@ class QueueRun:
         if self.counts is None:
             self.counts = {}
         self.counts[row] = self.deliveries(row) + 1, self.returns(row) + 1
+
+    def enqueued_rows(self) -> Sequence[int]:
+        """Return the rows that nobody holds, in order."""
+        states = self.states
+        if states.count(READY) == len(states):
+            # All of them, as nearly always.
+            return range(len(states))
+        return [row for row, state in enumerate(states) if state in ENQUEUED]
 
     def ready_span(self, start: int, stop: int) -> tuple[int, int] | None:
         """The first rows in ``start..stop`` that are ready and stand side by side."""

@@ -34,15 +34,15 @@ def read_options(content: RunBytes, arrival_ms: int) -> list[RowOptions]:
         RemoteProtocolError: the headers can't be read.
     """
     view = RunView(content)
-    kinds = view.kinds()
-    if kinds.count(kinds[0]) == len(kinds) and not kinds[0] & KIND_CONTROL:
+    first, *others = view.common_kinds()
+    if not others and not first & KIND_CONTROL:
         # All ask for the same: nothing is done for each.
-        return [_OF_PRIORITY[kinds[0] >> PRIORITY_SHIFT]] * len(kinds)
+        return [_OF_PRIORITY[first >> PRIORITY_SHIFT]] * content.rows
     return [
         _controlled(view.headers(row), kind >> PRIORITY_SHIFT, arrival_ms)
         if kind & KIND_CONTROL
         else _OF_PRIORITY[kind >> PRIORITY_SHIFT]
-        for row, kind in enumerate(kinds)
+        for row, kind in enumerate(view.kinds())
     ]
 
 

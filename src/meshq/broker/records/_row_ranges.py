@@ -11,6 +11,9 @@ def pieces(rows: Sequence[int]) -> list[range]:
         return [rows] if rows else []
     found: list[range] = []
     at, end = 0, len(rows)
+    if end and rows[-1] - rows[0] == end - 1:
+        # Side by side, as nearly always.
+        return [range(rows[0], rows[-1] + 1)]
     while at < end:
         if at + 1 == end:
             found.append(range(rows[at], rows[at] + 1))

@@ -10,7 +10,7 @@ from meshq.address import Target
 from meshq.broker.paging._pager import Pager
 from meshq.broker.queue._consumer_state import RowSpan
 from meshq.broker.queue._queue_machine import Queue
-from meshq.broker.queue._run import ENQUEUED, QueueRun, StoredRun
+from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.records._row_ranges import pieces
 from meshq.broker.settlement._acknowledger import Acknowledger
 from meshq.broker.settlement._message_mover import MessageMover
@@ -61,7 +61,7 @@ class StagePlacing:
                 # Paged meanwhile, it would be read and wait again, and so for ever.
                 with self._pager.holding(view.run):
                     yield DiskSpaceWait(wanted)
-            rows = [row for row, state in enumerate(view.states) if state in ENQUEUED]
+            rows = view.enqueued_rows()
             if self._failpoint("broker.stage_piece"):
                 # One message at a time, and others have their turn in between.
                 rows, looks = rows[:1], 0

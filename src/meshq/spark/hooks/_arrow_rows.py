@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from meshq import limits
 from meshq.blocking.connector import RunPart
-from meshq.client import DeliveredRun, ReceivedMessage
+from meshq.client import DeliveredRun, ReceivedMessage, RowColumns
 from meshq.concurrency import copied_error
 from meshq.errors import SettingsError
 from meshq.message import PropertyValue
 from meshq.spark._properties_format import as_bytes, as_text, key_bytes, merged, shown_without_key
+from meshq.spark.hooks._arrow_runs import columns_to_send
 
 #: Rows and bytes of a record batch, about.
 _BATCH_ROWS: Final = 8_192
@@ -57,6 +58,8 @@ class _Rows:
         self.start, self.end = part.start, part.end
         self.count: int = part.end - part.start
         self._properties: list[dict[str, PropertyValue]] | None = None
+        # Whether any has properties, whether any has optional headers, and the priority, if all have one.
+        self._kinds: tuple[bool, bool, int | None] | None = None
 
     @property
     def size(self) -> int:
@@ -102,15 +105,33 @@ class _Rows:
 
     def has_properties(self) -> bool:
         """Whether any of these messages has properties."""
-        return self.run.view.has_properties(self.start, self.end)
+        return self._known()[0]
 
     def has_headers(self) -> bool:
         """Whether any of these messages has optional headers, or a duplicate id."""
-        return self.run.view.has_headers(self.start, self.end)
+        return self._known()[1]
 
     def priority(self) -> int | None:
         """The priority of these messages; None: they have several."""
-        return self.run.view.common_priority(self.start, self.end)
+        return self._known()[2]
+
+    def _known(self) -> tuple[bool, bool, int | None]:
+        """What these messages have, asked once for all columns."""
+        if self._kinds is None:
+            view, start, end = self.run.view, self.start, self.end
+            self._kinds = (
+                view.has_properties(start, end),
+                view.has_headers(start, end),
+                view.common_priority(start, end),
+            )
+        return self._kinds
+
+    def numbers(self) -> range:
+        """The numbers of the messages among those of their producer."""
+        header = self.run.header
+        step = header.step * header.stride
+        first = header.number + self.start * step
+        return range(first, first + self.count * step, step)
 
     def sequences(self) -> range:
         """The sequences."""
@@ -159,6 +180,19 @@ class _Block:
         for part in self.parts:
             numbers.extend(part.sequences())
         return self._numbers(numbers)
+
+    def message_ids(self) -> Any:
+        """The ids, as ``MessageId`` has them as text."""
+        numbers = array("q")
+        for part in self.parts:
+            numbers.extend(part.numbers())
+        producers = [part.run.header.producer.hex() for part in self.parts]
+        if len(set(producers)) == 1:
+            names = pa.scalar(producers[0], pa.string())
+        else:
+            pairs = zip(producers, self.parts, strict=True)
+            names = pa.concat_arrays([pa.repeat(pa.scalar(name, pa.string()), part.count) for name, part in pairs])
+        return pc.binary_join_element_wise(names, self._numbers(numbers).cast(pa.string()), "-")
 
     def of_properties(self, read: Callable[[dict[str, PropertyValue]], object], kind: Any, empty: object) -> Any:
         """A column that is read from the properties of each message; ``empty``: its value where there are none."""
@@ -218,7 +252,7 @@ _COLUMNS: Final[dict[str, Callable[[_Block, Any], Any]]] = {
     "timestamp": lambda rows, kind: rows.of_runs(_micros, kind),
     "headers": lambda rows, kind: rows.of_properties(_headers, kind, ()),
     "node": lambda rows, kind: rows.same(rows.facts.node, kind),
-    "message_id": lambda rows, kind: rows.each(lambda message: str(message.message_id), kind),
+    "message_id": lambda rows, kind: rows.message_ids(),
     "delivery_count": lambda rows, kind: rows.same(0, kind),
     "priority": lambda rows, kind: rows.priorities(kind),
     "expiration": lambda rows, kind: rows.expirations(kind),
@@ -344,6 +378,13 @@ class RowReader:
             return None
         self._row += len(column)
         return Bodies(self._topic, whole, memoryview(b"" if data is None else data))
+
+    def columns(self, batch: Any) -> list[RowColumns] | None:
+        """The rows of a batch as the columns of runs, for each address; None: they are read one by one."""
+        found = columns_to_send(batch, self._topic)
+        if found is not None:
+            self._row += batch.num_rows
+        return found
 
     def rows(self, batch: Any) -> Iterator[OutgoingRow]:
         """The rows of a batch.

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from meshq.blocking import Client
 from meshq.blocking.connector import call_in_loop
-from meshq.client import Producer, Stage, Transaction, send_bodies
+from meshq.client import Producer, Stage, Transaction, send_bodies, send_columns
 from meshq.errors import (
     CallTimeoutError,
     ConnectionBrokenError,
@@ -221,11 +221,16 @@ class PartWriter:
 
 async def _stage_rows(transaction: Transaction, reader: RowReader, batch: Any) -> int:
     """Send the rows of a record batch into a stage; return their number."""
+    assert isinstance(transaction, Stage)
     bodies = reader.bodies(batch)
     if bodies is not None:
-        assert isinstance(transaction, Stage)
         await send_bodies(transaction, *bodies)
         return bodies.rows
+    columns = reader.columns(batch)
+    if columns is not None:
+        for one in columns:
+            await send_columns(transaction, one)
+        return int(batch.num_rows)
     count = 0
     for row in reader.rows(batch):
         try:

@@ -29,6 +29,8 @@ class PendingBatch:
     settled: trio.Event | None = None
     #: The segment that was preallocated for this batch.
     preallocated: PreallocatedSegment | None = None
+    # Of the first rows, which were looked at: their number, and the bytes of their records.
+    _seen: tuple[int, int] = attrs.field(default=(0, 0), init=False)
 
     @property
     def last(self) -> int:
@@ -38,7 +40,12 @@ class PendingBatch:
     @property
     def bytes(self) -> int:
         """The size of the batch in a file."""
-        return batch_bytes(sum([row & SIZE_MASK for row in self.rows]) + ROW_BYTES * len(self.rows))
+        rows, (seen, size) = self.rows, self._seen
+        if seen != len(rows):
+            # Asked for each record that is placed, it looks at what is new.
+            size += sum([row & SIZE_MASK for row in rows[seen:]])
+            self._seen = len(rows), size
+        return batch_bytes(size + ROW_BYTES * len(rows))
 
     def take_preallocated(self, capacity: int) -> PreallocatedSegment | None:
         """Take the segment that was preallocated for this batch; None if it is too small."""
