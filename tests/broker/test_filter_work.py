@@ -8,10 +8,22 @@ import pytest
 
 from meshq import limits
 from meshq.broker.queue._queue_machine import Queue
+from meshq.broker.queue._run import QueueRun, StoredRun
 from meshq.broker.queue._run_messages import RunMessages
-from meshq.wire import KIND_PROPERTIES, Consume, Envelope, FrameType, encode_map
+from meshq.wire import (
+    KIND_HEADERS,
+    KIND_PLAIN,
+    KIND_PROPERTIES,
+    Consume,
+    Envelope,
+    FrameType,
+    PathStep,
+    encode_map,
+    encode_path,
+    encode_run,
+)
 from tests.broker.kit import RawClient, make_house
-from tests.broker.queues import dealt, join, leave, make_queue, numbers, put
+from tests.broker.queues import PRODUCER, dealt, join, leave, make_queue, numbers, put
 
 TEXT = "a" * 60_000
 HEAVY = " OR ".join(["p LIKE '%_b%'"] * 110)
@@ -231,3 +243,43 @@ def test_a_light_message_costs_a_unit(monkeypatch: pytest.MonkeyPatch, looks: Co
     for looked in (100, 200):
         assert step(queue) == [] and queue.pending.unfinished and looks["moved"] == looked
     assert step(queue) == [] and not queue.pending.unfinished and looks["moved"] == 250
+
+
+def on_ways(ways: list[list[str]]) -> StoredRun:
+    """A run of messages that have come on these ways, by the ids of the brokers."""
+    envelopes = []
+    for way in ways:
+        headers = {"b": b"", "p": encode_path([PathStep(node_id, "") for node_id in way])} if way else {}
+        envelopes.append(Envelope(KIND_PLAIN | KIND_HEADERS * bool(way), b"", encode_map(headers) if way else b"", b""))
+    content = encode_run([b"x"] * len(ways), envelopes)
+    return StoredRun("q", content, durable=True, producer=PRODUCER, number=1, stamp=0)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_messages_that_have_come_one_way_are_put_once_to_a_filter_that_asks_for_the_path(
+    looks: Counter[str], late: bool
+) -> None:
+    here, there = "a" * 32, "b" * 32
+    ways = [[], [here], [here, there], [there], [here], [], [here, there], [there]]
+    queue = make_queue()
+    text = f"AMQBrokerPath IS NULL OR AMQBrokerPath NOT LIKE '%{there}%' AND AMQBrokerHops < 2"
+    if late:
+        join(queue, number=2, window=1, filter="AMQBrokerHops > 5")
+    else:
+        join(queue, filter=text)
+    for part in (ways, ways[:1] * 8, ways[1:2] * 8, ways[2:3] * 8):
+        queue.append(QueueRun(on_ways(part), queue.number_rows(len(part))))
+    if late:
+        assert dealt(queue) == {2: []}
+        join(queue, filter=text)
+    looks.clear()
+    assert dealt(queue)[1] == [1, 2, 5, 6, *range(9, 25)]
+    # Four ways in the first run, and one in each of the others.
+    assert looks["moved"] == 7
+
+
+def test_a_filter_that_asks_for_more_than_the_path_looks_at_each_message(looks: Counter[str]) -> None:
+    queue = make_queue()
+    join(queue, filter="AMQBrokerPath IS NULL AND p = 'b'")
+    put(queue, values=[{"p": "b"}, {"p": "a"}, {"p": "b"}])
+    assert dealt(queue) == {1: [1, 3]} and looks["moved"] == 3

@@ -8,7 +8,7 @@ from meshq import limits
 from meshq.errors import SettingsError, with_kind
 from meshq.selector._compile import Verdict, condition
 from meshq.selector._equality_index import EqualityIndex, equality_index_of
-from meshq.selector._message_view import MessageView
+from meshq.selector._message_view import PATH_NAMES, MessageView
 from meshq.selector._parser import parse
 from meshq.selector._syntax_tree import Like, Name, Node
 from meshq.selector._tokenizer import wrong
@@ -23,10 +23,11 @@ class Filter:
     ``names``: the properties and headers in the condition.  ``uses_properties``: some of them are properties.
     ``index``: the equality index; None if the filter must be evaluated for each message.
     ``searches``: the number of LIKE, which search a text.  ``terms``: the number of names to read.
+    ``asks_path``: the path of a message through a network of brokers decides alone.
     ``verdict``: the function that returns True, False or None (unknown) for a message.
     """
 
-    __slots__ = ("index", "names", "searches", "terms", "text", "uses_properties", "verdict")
+    __slots__ = ("asks_path", "index", "names", "searches", "terms", "text", "uses_properties", "verdict")
 
     def __init__(self, text: str, node: Node) -> None:
         self.text: str = text
@@ -34,6 +35,7 @@ class Filter:
         self.searches: int = len(_parts(node, Like))
         self.terms: int = len(_parts(node, Name))
         self.uses_properties: bool = any(not name.header for name in self.names)
+        self.asks_path: bool = all(name.header and name.name in PATH_NAMES for name in self.names)
         self.index: EqualityIndex | None = equality_index_of(node)
         self.verdict: Verdict = condition(node)
 

@@ -74,6 +74,8 @@ HEADERS: Final[dict[str, HeaderName]] = {
     "AMQBrokerPath": HeaderName("path", "text"),
     "AMQBrokerHops": HeaderName("hops", "number"),
 }
+#: Names of what a message's path says; no property stands before these headers.
+PATH_NAMES: Final = ("AMQBrokerPath", "AMQBrokerHops")
 #: A name with this prefix is a header or a mistake; a property of such a name is written in double quotes.
 RESERVED_PREFIX: Final = "AMQ"
 

@@ -104,6 +104,8 @@ def stride(rows: list[int]) -> tuple[int, int]:
     """Return how many rows, from the first on, have the same distance, and the distance."""
     if len(rows) == 1:
         return 1, 1
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return len(rows), 1
     step = rows[1] - rows[0]
     count = 2
     while count < len(rows) and rows[count] - rows[count - 1] == step:
@@ -113,8 +115,8 @@ def stride(rows: list[int]) -> tuple[int, int]:
 
 def fitting_rows(view: QueueRun, rows: Sequence[int], credit_bytes: int) -> int:
     """Return how many rows, from the first on, fit together into ``credit_bytes``."""
-    if isinstance(rows, range) and rows.step == 1:
-        return fitting(view, rows.start, rows.stop, credit_bytes)
+    if rows and rows[-1] - rows[0] == len(rows) - 1:
+        return fitting(view, rows[0], rows[-1] + 1, credit_bytes)
     total = 0
     for count, row in enumerate(rows):
         total += span_bytes(view, row, row + 1)

@@ -372,7 +372,11 @@ class FilteredConsumers:
         messages, properties = RunMessages(view.run), self._properties > 0
         part, work = messages.portion(rows, self._terms, self._searches, looks)
         seen = len(part)
-        for row in part:
+        by_path = not lookups and all(filter_group.filter.asks_path for filter_group in self._asked)
+        for filter_group, verdict in asked if by_path else ():
+            if rows_on_way := messages.accepted_by_path(verdict, part):
+                found.setdefault(filter_group, []).extend(rows_on_way)
+        for row in () if by_path else part:
             messages.move(row, properties=properties)
             for read, by_value in lookups:
                 for filter_group in by_value.get(index_key(read(messages)), ()):

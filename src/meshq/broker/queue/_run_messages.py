@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from meshq import limits
 from meshq.broker.queue._run import StoredRun
 from meshq.errors import RemoteProtocolError
-from meshq.selector import ABSENT, Filter
+from meshq.selector import ABSENT, Filter, MessageView
 from meshq.wire import RunView, decode_map, path_of
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -80,6 +80,20 @@ class RunMessages:
                 return rows[:count], work
         return rows, work
 
+    def accepted_by_path(self, verdict: Callable[[MessageView], bool | None], rows: Sequence[int]) -> list[int]:
+        """The rows that a filter accepts which asks for the path alone: messages with the same headers are put to the
+        filter once."""
+        headers = self._view.all_headers()
+        known: dict[bytes, bool] = {}
+        for row in rows:
+            if (header := headers[row]) not in known:
+                self.move(row, properties=False)
+                known[header] = verdict(self) is True
+        if len(known) == 1:
+            # The usual run: its messages have come together.
+            return list(rows) if known.popitem()[1] else []
+        return [row for row in rows if known[headers[row]]]
+
     def header(self, name: str) -> Any:
         """A header of the message; None if it has none."""
         key = _OPTIONAL.get(name)
@@ -118,6 +132,8 @@ def accepted(run: StoredRun, filter: Filter, rows: Sequence[int], budget: float 
     messages = RunMessages(run)
     verdict, properties = filter.verdict, filter.uses_properties
     part, work = messages.portion(rows, filter.terms, filter.searches, budget)
+    if filter.asks_path:
+        return Accepted(messages.accepted_by_path(verdict, part), len(part), work)
     found = []
     for row in part:
         messages.move(row, properties=properties)
