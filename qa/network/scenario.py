@@ -6,7 +6,8 @@ over, what is sent anywhere comes to a consumer anywhere, within ten seconds (W4
 network consumer is left (W5).  A message of a topic comes to a subscriber once, by however many ways, and in peace it
 comes (W6).  Each confirmed message of a topic comes to a durable subscription that was known before, over
 whatever breaks and whoever dies (W7).  A broker tells who reads its advisories of its own consumers, and nobody else
-is told (W8).
+is told (W8).  What nobody accepts comes to rest, and with replay what lost its consumer goes back to where it is
+wanted (W9).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from meshq.testing.history._end import HistoryError
 from meshq.testing.history._history import History
 from qa.network.changing import AdvisoryReader, rewire
 from qa.network.lasting import LastingSubscription
+from qa.network.returning import Returning
 from qa.network.shape import KEPT, LAST, LAST_TOPIC, LASTING, QUEUES, TOPIC, NetworkShape, url
 from qa.simulation.broker import STOP_S
 from qa.simulation.one_run import run_scenario
@@ -141,6 +143,7 @@ class SimulatedNetwork:
         self.nodes = {name: NetworkNode(self, simulation.node(name)) for name in self.shape.names}
         self.lasting = LastingSubscription(self)
         self.advisories = AdvisoryReader(self)
+        self.returning = Returning(self)
 
     def new_uid(self, name: str) -> str:
         """The body of a new message."""
@@ -225,6 +228,7 @@ class SimulatedNetwork:
         if path and not uid.startswith(f"{path[0]}-"):
             self.wrong("W3", f"{uid} has the path {path}")
         self.seen("forwarded", int(bool(path)))
+        self.seen("replayed", int(delivery._broker_path.returns > 0))
         self.seen("three_hops", int(len(path) >= 3))
 
     # -- faults
@@ -445,6 +449,7 @@ async def network_scenario(simulation: Simulation) -> Outcome:
     await made.check_arrival()
     await made.check_topic()
     await made.advisories.check()
+    await made.returning.check()
     await made.unsubscribe()
     await made.check_nothing_left()
     await made.account()

@@ -34,6 +34,11 @@ NETWORK_SIGHTS: Final = (
     "rewired",
     "advised",
     "many",
+    "replay",
+    "replay_of_some",
+    "replayed",
+    "replayed_in_peace",
+    "brought_back",
 )
 TOPOLOGIES: Final = ("chain", "star", "ring", "complete")
 PORT: Final = 5_000
@@ -42,6 +47,9 @@ QUEUES: Final = ("q0", "q1", "q2")
 MANY: Final = 10
 #: The queue of which the messages are counted at the end.
 LAST: Final = "last"
+#: The queues of messages that nobody accepts, and of those that are left where nobody consumes any more.
+REST: Final = "rest"
+LEFT: Final = "left"
 #: The topic of the whole run, and the one of the end.
 TOPIC: Final = "topic"
 LAST_TOPIC: Final = "last_topic"
@@ -70,6 +78,8 @@ class NetworkShape:
         self.names: tuple[str, ...] = tuple(f"n{number}" for number in range(size))
         #: Whether messages may go no further than the shortest way to the broker that is farthest off.
         self.tight: bool = seed // 7 % 2 == 1
+        #: Which connectors have replay: "all", "some" or none.
+        self.replay: str = {1: "all", 3: "all", 4: "some"}.get(seed % 5, "")
         for sight in NETWORK_SIGHTS:
             count(f"seen.{sight}", 0)
         for kind in (*KINDS, *KILLS):
@@ -80,6 +90,8 @@ class NetworkShape:
         count("seen.near_first", int(self.near_first))
         count("seen.suppressed", int(self.suppress))
         count("seen.tight", int(self.tight))
+        count("seen.replay", int(self.replay == "all"))
+        count("seen.replay_of_some", int(self.replay == "some"))
         count("seen.many", int(len(self.names) == MANY))
 
     @property
@@ -92,6 +104,16 @@ class NetworkShape:
             return tuple((one, other) for at, one in enumerate(names) for other in names[at + 1 :])
         chain = tuple(pairwise(names))
         return (*chain, (names[-1], names[0])) if self.topology == "ring" else chain
+
+    @property
+    def is_tree(self) -> bool:
+        """Whether there is one way from each broker to each."""
+        return self.topology in ("chain", "star")
+
+    @property
+    def free(self) -> bool:
+        """Whether a message may go from wherever it is to each other broker, back or on."""
+        return self.is_tree or not self.tight
 
     @property
     def ttl(self) -> int:
@@ -121,7 +143,14 @@ class NetworkShape:
             "connection_ttl": 3,
             "check_period": 1,
         }
-        return [NetworkConnector(f"to-{other}", f"static:({url(other)})", **settings) for other in others]
+        return [
+            NetworkConnector(f"to-{other}", f"static:({url(other)})", replay=self._has_replay(name, other), **settings)
+            for other in others
+        ]
+
+    def _has_replay(self, name: str, other: str) -> bool:
+        """Whether messages go back over a connector."""
+        return self.replay == "all" or (self.replay == "some" and (name < other or self.duplex) and name != "n1")
 
 
 def url(name: str) -> str:

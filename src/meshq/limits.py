@@ -63,6 +63,8 @@ PRIORITY_MAX: Final = 9
 CONSUMER_PRIORITIES: Final = 256
 #: Brokers in the path of a message, and on a way to a consumer, in a network of brokers: as far as a cluster reaches.
 NETWORK_HOPS_MAX: Final = 16
+#: How often a message goes back in a network of brokers, at most.
+NETWORK_RETURNS_MAX: Final = 16
 #: Of a group's name.
 GROUP_BYTES_MAX: Final = 255
 #: Patterns whose settings were set while the node ran; each address is compared with all of them when one changes.
@@ -295,7 +297,7 @@ assert UNAUTHENTICATED_PER_ADDRESS_MAX * UNAUTHENTICATED_ADDRESS_SHARE <= UNAUTH
 assert DESCRIPTORS_RESERVED_SHARE > 1 and UNAUTHENTICATED_SHARE > 1, "shares are parts"
 assert BODY_BYTES_MAX >= MESSAGE_BYTES_MAX + ENVELOPE_BYTES_MAX + DUPLICATE_ID_BYTES_MAX, "a message must fit"
 assert ITERATIONS_MIN <= ITERATIONS <= ITERATIONS_MAX, "a node's own choice must be taken by its clients"
-assert 16 + 33 * NETWORK_HOPS_MAX <= PATH_BYTES_MAX, "the longest path must fit, without names"
+assert 24 + 33 * NETWORK_HOPS_MAX <= PATH_BYTES_MAX, "the longest path must fit, without names"
 assert RUN_BYTES_TARGET <= BODY_BYTES_MAX, "a full run must fit in a frame"
 assert 16 * ALL_QUEUES_PER_ADDRESS_MAX <= (RECORD_BYTES_MAX - BODY_BYTES_MAX) // 2, (
     "a run for all queues must be a record"

@@ -151,11 +151,39 @@ def test_demand_for_what_does_not_pass_is_left_out() -> None:
 
 def test_what_is_statically_included_has_a_consumer_without_demand_and_one_with_it() -> None:
     rules = {"inclusion": InclusionPlan(statically_included=[Queues("q")])}
-    assert routes(table(**rules)) == [(B,)]
-    assert routes(table(told(C, B), **rules)) == [(B, f"{C}/{B}")]
+    # That nobody has asked for it stands with the way.
+    assert routes(table(**rules)) == [(f"={B}",)]
+    assert routes(table(told(C, B), **rules)) == [(f"={B}", f"{C}/{B}")]
+    assert routes(table(told(B), **rules)) == [(B,)]
+    assert routes(table(**rules, conduit=False)) == [(f"={B}",)]
     assert routes(table(told(C, B), conduit=False, **rules)) == [(B,)]
     several = table(told(C, B, consumers=2), told(D, B), conduit=False, **rules)
     assert routes(several) == [(B,), (f"{C}/{B}",), (f"{D}/{B}",)]
+
+
+def test_with_replay_a_network_consumer_says_what_goes_back() -> None:
+    """Nothing for a way that nobody has asked for, and for a topic."""
+    static = InclusionPlan(statically_included=[Queues("q")])
+    unasked = told(C, B, unasked=((C, B),))
+    for subscriptions, expected in (
+        ([told(B)], "TRUE"),
+        (
+            [told(B, filter="x = 1"), told(B, filter="a = 1 OR b"), told(C, B, filter="x = 1")],
+            "(a = 1 OR b) OR (x = 1)",
+        ),
+        ([told(B, filter="no ("), told(B, filter="x = 1")], "(x = 1)"),
+        ([told(B, filter="no (")], ""),
+        ([told(B, filter=f"x = {number}") for number in range(20)], "TRUE"),
+        ([unasked], ""),
+        ([unasked, told(D, B, filter="y = 1")], "(y = 1)"),
+        ([told(B, routing="multicast")], ""),
+    ):
+        assert [one.replay for one in table(*subscriptions, replay=True).wanted({})] == [expected]
+        assert [one.replay for one in table(*subscriptions).wanted({})] == [""]
+    assert [one.replay for one in table(inclusion=static, replay=True).wanted({})] == [""]
+    assert [one.routes for one in table(unasked, replay=True).wanted({})] == [(f"={C}/{B}",)]
+    apart = table(told(B, filter="x = 1"), told(B), conduit=False, replay=True).wanted({})
+    assert [(one.filter, one.replay) for one in apart] == [("x = 1", "(x = 1)"), ("", "TRUE")]
 
 
 def test_there_is_no_consumer_without_a_link() -> None:

@@ -310,7 +310,7 @@ async def test_a_broker_of_the_same_name_and_another_id_is_another_broker_and_th
         ({"network_ttl": 17}, "network_ttl"),
         ({"duplex": 1}, "duplex"),
         ({"prefetch": 0}, "prefetch"),
-        ({"replay": True}, "replay"),
+        ({"replay": 1}, "replay"),
         ({"statically_included": [Queues("TEST.>")]}, "statically_included"),
         ({"statically_included": [Topics("TEST.*")]}, "statically_included"),
         ({"excluded": ["T"]}, "excluded"),

@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 
 #: The rooms of the broker; each may import those before it.
 _BROKER_ROOMS = (
-    *("bodies", "records", "cursors", "stages", "queue", "events", "work", "log", "catalog", "access"),
+    *("bodies", "records", "cursors", "stages", "queue", "events", "work", "log", "catalog", "access", "network"),
     *("ingress", "settlement", "paging", "replay", "staging", "transactions"),
     *("core", "management", "session", "connection"),
 )

@@ -111,12 +111,14 @@ def network_consumer(
     routes: tuple[str, ...],
     hops: int,
     kept: str = "",
+    replay: str = "",
 ) -> Consumer:
     """Create a network consumer of a queue, or of a ``topic`` with a queue that goes with it, to be used as
     ``async with``.
 
     Messages that have gone ``hops`` hops, or have been at the last broker of the ``routes``, are not for it.
-    ``kept``: the name of the durable queue of the topic, which stays when the consumer goes.
+    ``kept``: the name of the durable queue of the topic, which stays when the consumer goes.  ``replay``: the filter of
+    messages of a queue that go there again if no other consumer accepts them; empty: none do.
 
     Raises:
         FilterError: the filter is no condition.
@@ -134,6 +136,7 @@ def network_consumer(
         priority=priority,
         routes=routes,
         hops=hops,
+        replay=replay,
     )
 
 
@@ -176,15 +179,15 @@ class NetworkQueue(NamedTuple):
     last: int
 
 
-async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> NetworkQueue:
-    """Change the ways on which the messages of an open network consumer go; the last broker stays the same.  Return
-    what is said of its queue.
+async def reroute(consumer: Consumer, routes: tuple[str, ...], replay: str = "") -> NetworkQueue:
+    """Change the ways on which the messages of an open network consumer go, and which of them go there again; the last
+    broker stays the same.  Return what is said of its queue.
 
     Checkpoint: always.  Cancellation: they are changed or not.
     Raises:
         MeshqError: the consumer is gone, or the connection is lost.
     """
-    about = {"channel": consumer._inbox.channel, "routes": " ".join(routes)}
+    about = {"channel": consumer._inbox.channel, "routes": " ".join(routes), "replay": replay}
     values = await consumer._context.ask("network_routes", **about)
     name, oldest, last = (values.get(one) for one in ("queue", "oldest", "last"))
     if type(name) is not str or type(oldest) is not int or type(last) is not int:
@@ -192,9 +195,11 @@ async def reroute(consumer: Consumer, routes: tuple[str, ...]) -> NetworkQueue:
     return NetworkQueue(name, oldest, last)
 
 
-def path_beyond(delivery: Delivery, node_id: str, name: str) -> str:
-    """Return the path of a message that a broker forwards, encoded: that on which it came, and this broker."""
-    return encode_path([*delivery._steps, PathStep(node_id, name)])
+def path_beyond(delivery: Delivery, node_id: str, name: str, target_id: str) -> str:
+    """Return the path of a message that a broker forwards to the one with the id ``target_id``, encoded: that on which
+    it came, and this broker; or, where it goes back, what is left of it there."""
+    been = delivery._broker_path
+    return encode_path(*been.beyond(PathStep(node_id, name), target_id))
 
 
 def topic_id(store: bytes, copy: int, delivery: Delivery) -> bytes:
@@ -209,7 +214,7 @@ def topic_id(store: bytes, copy: int, delivery: Delivery) -> bytes:
     if origin is not None and origin.reason == "redriven":
         # It is where it was before.
         origin = None
-    if delivery._steps and origin is None and (known := delivery._run.view.duplicate_id(delivery._index)):
+    if delivery._broker_path.steps and origin is None and (known := delivery._run.view.duplicate_id(delivery._index)):
         # Further copies are made where it is forwarded first, and nowhere else.
         return known
     producer, number = delivery.message_id

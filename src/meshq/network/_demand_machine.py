@@ -7,16 +7,17 @@ down, so that nothing is left over whatever was lost on the way.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import attrs
 
 from meshq.address import INTERNAL, KEPT_COPIES_END, MANAGEMENT, ROUTINGS, TEMPORARY, check_place, tells_events
-from meshq.errors import SettingsError
+from meshq.errors import FilterError, SettingsError
 from meshq.ids import is_broker_id, needed_ways
 from meshq.network._inclusion_plan import InclusionPlan
 from meshq.network._routing_plan import consumer_priority
+from meshq.selector import parse_filter
 
 #: Subscriptions of one other broker that are known at most.
 SUBSCRIPTIONS_MAX: Final = 10_000
@@ -26,8 +27,14 @@ CONSUMERS_MAX: Final = KEPT_COPIES_END
 COPIES_MAX: Final = 100
 #: Characters of all routes of one network consumer, which stand in a header beside its filter.
 ROUTES_CHARACTERS_MAX: Final = 700
+#: Different filters of consumers behind a link to which messages are put before they go back, at most.
+REPLAY_FILTERS_MAX: Final = 16
+#: The filter that accepts each message.
+EVERYTHING: Final = "TRUE"
 #: What is between two brokers in a route.
 ROUTE_SEPARATOR: Final = "/"
+#: How a route begins that is there for a static inclusion: nobody has asked for it.
+UNASKED: Final = "="
 #: What stands behind the routes if there are more of them than fit.
 MORE_ROUTES: Final = "+"
 
@@ -39,7 +46,7 @@ class NetworkSubscription:
     ``ways``: the ids of the brokers from the one with the consumers to the one that is linked, for each way, the
     shortest first; several if the demand of several brokers is one network consumer on the way.  ``consumers``: how
     many of them are alike.  ``more_ways``: there are ways that are not told.  ``durable``: messages of a topic are
-    kept for them, as for a durable subscription.
+    kept for them, as for a durable subscription.  ``unasked``: the ways that are there for a static inclusion.
     """
 
     address: str
@@ -50,6 +57,12 @@ class NetworkSubscription:
     consumers: int = 1
     more_ways: bool = False
     durable: bool = False
+    unasked: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def asked(self) -> list[tuple[str, ...]]:
+        """The ways to consumers."""
+        return [way for way in self.ways if way not in self.unasked]
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -76,7 +89,7 @@ class WantedConsumer(NamedTuple):
     """A network consumer that demand asks for.
 
     ``routes``: the ways that its messages go.  ``kept``: of a topic, whether messages wait for it while the link is
-    down.
+    down.  ``replay``: of a queue, the filter of messages that go there again; empty: none do.
     """
 
     destination: Destination
@@ -84,6 +97,7 @@ class WantedConsumer(NamedTuple):
     priority: int
     routes: tuple[str, ...]
     kept: bool = False
+    replay: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,6 +109,7 @@ class DemandRules:
     conduit: bool = True
     decrease: bool = False
     suppress: bool = False
+    replay: bool = False
     inclusion: InclusionPlan = attrs.field(factory=InclusionPlan)
 
 
@@ -190,21 +205,29 @@ class DemandTable:
         if rules.conduit:
             # That it is static does not depend on demand: else brokers that see each other's demand would take turns.
             ways: dict[Destination, list[tuple[str, ...]]] = {one: [(self.target_id,)] for one in static}
+            behind: dict[Destination, list[NetworkSubscription]] = {}
             for one in kept:
                 ways.setdefault(Destination(one.routing, one.address), []).extend(one.ways)
-            more = {Destination(one.routing, one.address) for one in kept if one.more_ways}
+                behind.setdefault(Destination(one.routing, one.address), []).append(one)
             return [
-                (self._merged(name, paths, more=name in more)._replace(kept=name in kept_topics), 1)
+                (self._merged(name, paths, behind.get(name, ()))._replace(kept=name in kept_topics), 1)
                 for name, paths in ways.items()
             ]
-        found = [(self._merged(name, [(self.target_id,)])._replace(kept=name in kept_topics), 1) for name in static]
+        found = []
+        for name in static:
+            same = [one for one in kept if Destination(one.routing, one.address) == name]
+            made = self._merged(name, [(self.target_id,)], same, more=False)
+            if any(one.asked for one in same):
+                # It is there for the first of them, too.
+                made = made._replace(routes=(self.target_id,))
+            found.append((made._replace(kept=name in kept_topics), 1))
         # A topic that is static is not wanted again by demand: that would be a second copy.
         found += self._topics_apart([one for one in kept if Destination(one.routing, one.address) not in static])
         for one in kept:
             if one.routing == TOPIC:
                 continue
             destination = Destination(one.routing, one.address)
-            made = self._merged(destination, one.ways, more=one.more_ways)
+            made = self._merged(destination, one.ways, [one])
             # The static consumer is there for the first of them.
             count = one.consumers - (1 if destination in static else 0)
             static.pop(destination, None)
@@ -224,7 +247,7 @@ class DemandTable:
         found = []
         for (destination, filter, _, durable), same in alike.items():
             ways = [way for one in same for way in one.ways]
-            made = self._merged(destination, ways, more=any(one.more_ways for one in same))
+            made = self._merged(destination, ways, same)
             found.append((made._replace(filter=filter, kept=durable), max(one.consumers for one in same)))
         return found
 
@@ -235,13 +258,47 @@ class DemandTable:
         return all(reached.get((destination, way[0]), len(way)) < len(way) for way in one.ways)
 
     def _merged(
-        self, destination: Destination, paths: Sequence[tuple[str, ...]], *, more: bool = False
+        self,
+        destination: Destination,
+        paths: Sequence[tuple[str, ...]],
+        behind: Sequence[NetworkSubscription],
+        *,
+        more: bool = True,
     ) -> WantedConsumer:
-        """Return the network consumer for demand of a destination behind these paths."""
+        """Return the network consumer for demand of a destination behind these paths, which are of subscriptions
+        ``behind``.  ``more``: all that there are."""
         # Each consumer of a topic has a queue of its own, in which there is nobody to come before.
-        decrease = self._rules.decrease and destination.routing != TOPIC
-        priority = consumer_priority(min(map(len, paths)), decrease=decrease)
-        return WantedConsumer(destination, "", priority, routes_of(paths, more=more))
+        topic = destination.routing == TOPIC
+        priority = consumer_priority(min(map(len, paths)), decrease=self._rules.decrease and not topic)
+        asked = {way for one in behind for way in one.asked}
+        unasked = frozenset(() if topic else (way for way in paths if way not in asked))
+        routes = routes_of(paths, more=more and any(one.more_ways for one in behind), unasked=unasked)
+        replay = replay_filter(one.filter for one in behind if one.asked) if self._rules.replay and not topic else ""
+        return WantedConsumer(destination, "", priority, routes, replay=replay)
+
+
+def replay_filter(filters: Iterable[str]) -> str:
+    """Return the filter of messages that go back to consumers with these filters; empty: there are none.
+
+    What is no filter is nothing to go back for.  Where the filters are too many or too long, all messages go back: no
+    more often than others.
+    """
+    found: dict[str, None] = {}
+    for text in filters:
+        if not text or len(found) > REPLAY_FILTERS_MAX:
+            return EVERYTHING
+        if text not in found and _is_filter(text):
+            found[text] = None
+    joined = " OR ".join(f"({text})" for text in sorted(found))
+    return joined if not joined or _is_filter(joined) else EVERYTHING
+
+
+def _is_filter(text: str) -> bool:
+    try:
+        parse_filter(text)
+    except (FilterError, SettingsError):
+        return False
+    return True
 
 
 def shared(wanted: Sequence[tuple[WantedConsumer, int]], most: int) -> tuple[WantedConsumer, ...]:
@@ -265,7 +322,9 @@ def shared(wanted: Sequence[tuple[WantedConsumer, int]], most: int) -> tuple[Wan
     return tuple(found)
 
 
-def routes_of(paths: Iterable[tuple[str, ...]], *, more: bool = False) -> tuple[str, ...]:
+def routes_of(
+    paths: Iterable[tuple[str, ...]], *, more: bool = False, unasked: Collection[tuple[str, ...]] = ()
+) -> tuple[str, ...]:
     """Return the ways of a network consumer as its header has them: each once, the shortest first, as many as fit, and
     whether there are more."""
     routes: list[str] = []
@@ -274,7 +333,7 @@ def routes_of(paths: Iterable[tuple[str, ...]], *, more: bool = False) -> tuple[
     if sum(len(ROUTE_SEPARATOR.join(path)) + 3 for path in each) > ROUTES_CHARACTERS_MAX:
         each = needed_ways(each)
     for path in each:
-        route = ROUTE_SEPARATOR.join(path)
+        route = f"{UNASKED if path in unasked else ''}{ROUTE_SEPARATOR.join(path)}"
         size += len(route) + 3
         if size > ROUTES_CHARACTERS_MAX:
             more = True

@@ -81,9 +81,9 @@ class _Forwarding:
     """A network consumer that is open, opening or closing."""
 
     def __init__(self, wanted: WantedConsumer) -> None:
-        #: The consumer as it is wanted, and the ways that its broker has been told.
+        #: The consumer as it is wanted, and what its broker has been told of it.
         self.wanted = wanted
-        self.told = wanted.routes
+        self.told = wanted.routes, wanted.replay
         #: Its ways are being changed.
         self.rerouting = False
         self.consumer: Consumer | None = None
@@ -100,6 +100,11 @@ class _Forwarding:
         self.receiving = trio.CancelScope()
         #: All of it has been forwarded, or given up: a queue that keeps messages goes, too.
         self.over = False
+
+    @property
+    def to_tell(self) -> tuple[tuple[str, ...], str]:
+        """What its broker is to be told of it: the ways, and the filter of what goes there again."""
+        return self.wanted.routes, self.wanted.replay
 
     def stay(self, wanted: WantedConsumer) -> None:
         """Have the network consumer go on."""
@@ -233,7 +238,7 @@ class Direction:
                     self._looks.of, self._looks.going_on = target_id, True
                     nursery.start_soon(self._tidy, nursery, self._names.at(target_id), target_id)
                 for forwarding in self._running.values():
-                    consumer, stale = forwarding.consumer, forwarding.told != forwarding.wanted.routes
+                    consumer, stale = forwarding.consumer, forwarding.told != forwarding.to_tell
                     if consumer is not None and stale and not forwarding.rerouting:
                         forwarding.rerouting = True
                         nursery.start_soon(self._reroute, forwarding, consumer)
@@ -325,10 +330,10 @@ class Direction:
 
     async def _reroute(self, forwarding: _Forwarding, consumer: Consumer) -> None:
         """Tell the broker of an open network consumer which ways its messages go now."""
-        routes = forwarding.wanted.routes
+        to_tell = forwarding.to_tell
         try:
-            await reroute(consumer, routes)
-            forwarding.told = routes
+            await reroute(consumer, *to_tell)
+            forwarding.told = to_tell
         except MeshqError as error:
             self._note(forwarding.wanted, error)
             with trio.move_on_after(self._settings.retry_interval):
@@ -393,8 +398,9 @@ class Direction:
             routes=wanted.routes,
             # A copy of a topic is made where the message is forwarded first; what comes from others goes on once.
             hops=1 if key.is_topic and key.number else settings.network_ttl,
+            replay=wanted.replay,
         )
-        forwarding.told = wanted.routes
+        forwarding.told = wanted.routes, wanted.replay
         async with consumer:
             # What several filters accept is one copy: only subscriptions that are alike ask for several.
             identify: Callable[[Delivery], bytes] = partial(topic_id, broker.topics, key.number)
@@ -418,7 +424,7 @@ class Direction:
                 warn=self._warn,
                 paused=forwarding.stopping.is_set,
                 routing=TOPIC if key.is_topic else "",
-                path=lambda delivery: path_beyond(delivery, broker.node_id, broker.name),
+                path=lambda delivery: path_beyond(delivery, broker.node_id, broker.name, key.target_id),
             )
             forwarding.consumer = consumer
             self._look.wake()

@@ -44,7 +44,8 @@ class NetworkConnector(Service):
     ``suppress_duplicate_queue_subscriptions``: of two ways to a consumer the longer one is not used.
     ``dynamically_included``: destinations that are forwarded when they are wanted; none: all.  ``excluded``: those
     that never are.  ``statically_included``: those that are forwarded unasked.  ``prefetch``: messages that a network
-    consumer has at most.
+    consumer has at most.  ``replay``: messages of queues also go to brokers where they were, if nobody here accepts
+    them and somebody there does.
 
     The user there needs the permission to send, and for ``duplex`` those to consume and to manage.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import attrs
@@ -32,6 +32,7 @@ from meshq.network._demand_machine import (
     MORE_ROUTES,
     ROUTE_SEPARATOR,
     SUBSCRIPTIONS_MAX,
+    UNASKED,
     DemandRules,
     DemandTable,
     NetworkSubscription,
@@ -50,7 +51,8 @@ def subscriptions_of(snapshot: DemandSnapshot) -> list[NetworkSubscription]:
         NetworkSubscription(
             address=row["address"],
             routing=row["routing"],
-            ways=tuple(tuple(way.split(ROUTE_SEPARATOR)) for way in row["ways"].split(" ") if way != MORE_ROUTES),
+            ways=_ways(row["ways"].split(" ")),
+            unasked=_ways(route for route in row["ways"].split(" ") if route.startswith(UNASKED)),
             more_ways=row["ways"].endswith(MORE_ROUTES),
             filter=row["filter"],
             priority=row["priority"],
@@ -59,6 +61,11 @@ def subscriptions_of(snapshot: DemandSnapshot) -> list[NetworkSubscription]:
         )
         for row in snapshot.rows
     ]
+
+
+def _ways(routes: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    each = (route.removeprefix(UNASKED) for route in routes if route != MORE_ROUTES)
+    return tuple(tuple(route.split(ROUTE_SEPARATOR)) for route in each)
 
 
 class _Events:
@@ -140,6 +147,7 @@ class NetworkLink:
                 conduit=settings.conduit_subscriptions,
                 decrease=settings.decrease_network_consumer_priority,
                 suppress=settings.suppress_duplicate_queue_subscriptions,
+                replay=settings.replay,
                 inclusion=settings.inclusion,
             )
         )

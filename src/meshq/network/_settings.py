@@ -14,7 +14,7 @@ from meshq.client import Agent, agent_of
 from meshq.errors import SettingsError
 from meshq.network._destinations import Destinations, Queues, Topics
 from meshq.network._inclusion_plan import InclusionPlan
-from meshq.settings import in_range, is_bool, only
+from meshq.settings import in_range, is_bool
 
 #: The settings that belong on all connectors of a network.
 SHARED_SETTINGS: Final = ("decrease_network_consumer_priority", "suppress_duplicate_queue_subscriptions")
@@ -81,7 +81,7 @@ class NetworkSettings(LinkSettings):
     excluded: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_destinations)
     statically_included: tuple[Destinations, ...] = attrs.field(default=(), converter=_listed, validator=_names)
     prefetch: int = attrs.field(default=1_000, validator=in_range(1, limits.DUPLICATE_IDS_DEFAULT, whole=True))
-    replay: bool = attrs.field(default=False, validator=only(served=False, later="replay"))
+    replay: bool = attrs.field(default=False, validator=is_bool)
 
     @property
     def shared(self) -> tuple[str, ...]:

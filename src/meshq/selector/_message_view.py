@@ -17,8 +17,8 @@ class MessageView(Protocol):
 
     def header(self, name: str) -> Any:
         """A header: ``priority``, ``durable``, ``size``, ``address``, ``correlation_id``, ``group``, ``content_type``,
-        ``path`` and ``hops`` in a network of brokers, and in milliseconds since 1970 ``timestamp`` and ``expiration``;
-        None if the message has none."""
+        ``path`` and ``hops`` in a network of brokers, ``been``, the whole path there, and in milliseconds since 1970
+        ``timestamp`` and ``expiration``; None if the message has none."""
 
     def shadow(self, name: str, encoded: bytes) -> Any:
         """The property that has the name of a header, ``encoded`` as UTF-8; ``ABSENT`` if the message has none.

@@ -10,7 +10,7 @@ from meshq.wire._authentication import (
     own_nonce,
     salted_password,
 )
-from meshq.wire._broker_path_format import PathStep, decode_path, encode_path, path_of, without_names
+from meshq.wire._broker_path_format import BrokerPath, PathStep, decode_path, encode_path, path_of, without_names
 from meshq.wire._connection_machine import TRANSITIONS, ConnectionMachine, ConnectionState, Sender
 from meshq.wire._former_counts import decode_former, decode_waits, encode_former, encode_waits
 from meshq.wire._frames import (
@@ -169,6 +169,7 @@ __all__ = [
     "Authenticated",
     "Binding",
     "BranchChange",
+    "BrokerPath",
     "Call",
     "Challenge",
     "ClientExchange",

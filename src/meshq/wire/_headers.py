@@ -222,6 +222,8 @@ class Consume(Header):
     them, from the one with the consumers to the next one; only for who may manage the node.  It gets messages that have
     gone fewer than ``hops`` hops and have not been at the next broker; ``filter`` is what the consumers want.  Its
     ``subscription``, if any, is ``own``; or ``shared`` and durable, with a name that begins with ``$meshq.network.``.
+    ``replay``: of a network consumer of a queue, the filter of what it gets, too, if nobody else accepts it, although
+    brokers on the way have had it.
     """
 
     frame_type: ClassVar[FrameType] = FrameType.CONSUME
@@ -241,6 +243,7 @@ class Consume(Header):
     fence: int = scalar((int,), default=0)
     routes: tuple[str, ...] = list_of(str, key="~routes")
     hops: int = scalar((int,), default=0, key="~hops")
+    replay: str = scalar((str,), default="", size_max=limits.FILTER_BYTES_MAX, key="~replay")
 
 
 @attrs.frozen(kw_only=True)

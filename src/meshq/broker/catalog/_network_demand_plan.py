@@ -19,6 +19,8 @@ ROUTE_SEPARATOR: Final = "/"
 ROUTES_SEPARATOR: Final = " "
 #: What stands behind routes if there are more of them than fit.
 MORE_ROUTES: Final = "+"
+#: How a route begins that is there for a static inclusion: nobody has asked for it.
+UNASKED: Final = "="
 #: Characters of all routes that one row tells.
 _TOLD_CHARACTERS_MAX: Final = 1_400
 #: Routes of one network consumer at most.
@@ -35,7 +37,8 @@ NETWORK_SHARE: Final = 3
 
 class QueueDemand(NamedTuple):
     """The demand of one consumer.  ``routes``: the ways on which a network consumer's messages go, each from the broker
-    with the consumers to the next one; empty: it is a consumer of a client.  ``durable``: messages of a topic are kept
+    with the consumers to the next one, with ``=`` before a way that nobody has asked for; empty: it is a consumer of a
+    client.  ``durable``: messages of a topic are kept
     for it."""
 
     address: str
@@ -120,7 +123,16 @@ class Arrivals:
 
 
 def _ways(routes: Sequence[str]) -> list[tuple[str, ...]]:
-    return [tuple(route.split(ROUTE_SEPARATOR)) for route in routes if route != MORE_ROUTES]
+    return [_way(route) for route in routes if route != MORE_ROUTES]
+
+
+def _way(route: str) -> tuple[str, ...]:
+    return tuple(route.removeprefix(UNASKED).split(ROUTE_SEPARATOR))
+
+
+def asked_ways(routes: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the ways to consumers, without those to where messages go unasked."""
+    return _ways([route for route in routes if not route.startswith(UNASKED)])
 
 
 def are_routes(routes: Sequence[str]) -> bool:
@@ -146,7 +158,7 @@ def kept_routes(routes: Sequence[str]) -> str:
 
 def next_broker(routes: Sequence[str]) -> str:
     """Return the id of the next broker, which is the same on all routes of a network consumer."""
-    return routes[0].rpartition(ROUTE_SEPARATOR)[2]
+    return _way(routes[0])[-1]
 
 
 def holder_of(routes: Sequence[str], user: str | None = None) -> str:
@@ -215,9 +227,10 @@ def told_routes(routes: Sequence[str], node_id: str, asker: str) -> str:
     open_ways = [way for way in _ways(routes) if not {node_id, asker} & set(way) and len(way) < limits.NETWORK_HOPS_MAX]
     if sum(map(len, routes)) > _TOLD_CHARACTERS_MAX // 2:
         open_ways = needed_ways(open_ways)
-    told, more_routes = "", MORE_ROUTES in routes
+    told, more_routes, asked = "", MORE_ROUTES in routes, frozenset(asked_ways(routes))
     for way in sorted(open_ways, key=lambda way: (len(way), way)):
-        more = ROUTES_SEPARATOR.join(filter(None, (told, ROUTE_SEPARATOR.join([*way, node_id]))))
+        route = f"{'' if way in asked else UNASKED}{ROUTE_SEPARATOR.join([*way, node_id])}"
+        more = ROUTES_SEPARATOR.join(filter(None, (told, route)))
         if len(more) > _TOLD_CHARACTERS_MAX:
             more_routes = True
             break

@@ -24,7 +24,7 @@ def check_network_ids(content: RunBytes, kinds: int) -> None:
     for row, duplicate_id in enumerate(duplicate_ids(content)):
         if duplicate_id.startswith(NETWORK_MARK):
             headers = view.headers(row) if kinds & KIND_HEADERS else b""
-            if not headers or not path_of(decode_map(headers, limits.ENVELOPE_BYTES_MAX, lists=False)):
+            if not headers or not path_of(decode_map(headers, limits.ENVELOPE_BYTES_MAX, lists=False)).steps:
                 raise UsageError(f"a duplicate id that begins with {NETWORK_MARK!r} is one of a network of brokers")
 
 

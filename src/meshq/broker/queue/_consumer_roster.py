@@ -54,7 +54,7 @@ class ConsumerRoster:
 
     __slots__ = (
         "_by_priority", "_counts", "_exclusive", "_lists", "_pending", "_serving", "_watcher", "added", "browsers",
-        "claim", "consumers", "cursor", "groups", "may_offer", "only",
+        "claim", "consumers", "cursor", "groups", "may_offer", "only", "replaying",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +65,8 @@ class ConsumerRoster:
         self._pending = pending
         self._watcher = watcher
         self.consumers: list[AnyConsumer] = []
+        #: The network consumers to which messages go back.
+        self.replaying: dict[AnyConsumer, None] = {}
         #: The browses that have begun and not ended.
         self.browsers: dict[Browser, None] = {}
         #: The cursor that has the queue; then there is no consumer.  None: the queue has none.
@@ -103,6 +105,7 @@ class ConsumerRoster:
         """Remove a consumer, which has no unacked messages any more."""
         invariant(not consumer.dispatches, "a consumer that leaves holds nothing")
         self.consumers.remove(consumer)
+        self.replaying.pop(consumer, None)
         if consumer.served:
             self._stop_serving(consumer)
         if consumer is self._exclusive:

@@ -101,10 +101,14 @@ QueueT = TypeVar("QueueT", bound=ServingQueue)
 
 
 class WantedBehind(NamedTuple):
-    """The filter of the consumers behind a network consumer, and how many hops messages may go to them."""
+    """The filter of the consumers behind a network consumer, and how many hops messages may go to them.
+
+    ``replay``: the filter of what goes there although it has been on the way; empty: nothing does.
+    """
 
     filter: str = ""
     hops: int = 0
+    replay: str = ""
 
 
 class ConsumerState(Generic[QueueT]):

@@ -16,7 +16,7 @@ from meshq.wire import RunView, decode_map, path_of
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 #: Keys of the optional headers.
 _OPTIONAL: Final = {"correlation_id": "c", "content_type": "t", "group": "g"}
-_PATH: Final = ("path", "hops")
+_PATH: Final = ("path", "hops", "been")
 
 
 class Accepted(NamedTuple):
@@ -101,7 +101,7 @@ class RunMessages:
             return self._optional().get(key)
         if name in _PATH:
             path = path_of(self._optional())
-            return len(path) if name == "hops" else " ".join(step.node_id for step in path) or None
+            return path if name == "been" else len(path.steps) if name == "hops" else " ".join(path.ids) or None
         if name == "priority":
             return self._view.priority(self._row)
         if name == "size":

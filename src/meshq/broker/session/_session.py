@@ -16,6 +16,7 @@ from meshq.broker.management._management import answer_call
 from meshq.broker.management._management_requests import ManagementRequests
 from meshq.broker.management._network_demand import NETWORK_DEMAND, NETWORK_QUEUES, NetworkDemand, kept_queues
 from meshq.broker.management._subscriptions import queue_to_consume
+from meshq.broker.network._replay import Replay
 from meshq.broker.session._body_blocks import BodyBlocks
 from meshq.broker.session._disk_space import DiskSpace
 from meshq.broker.session._outgoing_bound import OutgoingBound
@@ -131,6 +132,7 @@ class ServerSession:
             channels=self.channels,
             transactions=self._transactions,
             outgoing_bound=self.outgoing_bound,
+            replay=Replay(core.identity.node_id.hex(), core.pending.schedule_dispatch),
             schedule_delivery=partial(core.pending.schedule_delivery, self),
         )
 

@@ -21,6 +21,8 @@ from meshq.broker.catalog._network_demand_plan import (
 from meshq.broker.core._pending_work import PendingWork
 from meshq.broker.events._event_bus import EventBus
 from meshq.broker.log._release_queue import ReleaseQueue
+from meshq.broker.network._replay import Replay
+from meshq.broker.network._replay_plan import onward_of
 from meshq.broker.queue._consumer_state import AnyConsumer, Dispatch, WantedBehind
 from meshq.broker.queue._queue_machine import Queue, QueueConsumer
 from meshq.broker.queue._unacked_memory import UnackedMemory
@@ -76,6 +78,7 @@ class SessionConsumers:
         channels: SessionChannels,
         transactions: SessionTransactions,
         outgoing_bound: OutgoingBound,
+        replay: Replay,
         schedule_delivery: Callable[[], None],
     ) -> None:
         self._acknowledger = acknowledger
@@ -94,6 +97,7 @@ class SessionConsumers:
         self._channels = channels
         self._transactions = transactions
         self._outgoing_bound = outgoing_bound
+        self._replay = replay
         self._schedule_delivery = schedule_delivery
         # Channels whose consumers were lost, the oldest first.  What the client had sent before it heard of that may
         # come late, by way of a resume even after it has heard.
@@ -161,6 +165,8 @@ class SessionConsumers:
         lasting = header.subscription not in ("", "own")
         if header.routes and (header.browse or lasting != kept or not are_routes(header.routes) or not header.hops):
             raise violation("bad_header", "a network consumer that browses or stays, or with routes that are none")
+        if header.replay and (not header.routes or header.subscription):
+            raise violation("bad_header", "messages go back to network consumers of queues alone")
         if (header.lo and not header.browse) or (not header.lo and (header.hi or header.cursor)):
             raise violation("bad_header", "numbers without a browse of them, or without the first one")
 
@@ -196,8 +202,12 @@ class SessionConsumers:
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
                 if header.routes:
-                    consumer.routes, consumer.wanted = header.routes, WantedBehind(header.filter, header.hops)
+                    consumer.routes = header.routes
+                    consumer.wanted = WantedBehind(header.filter, header.hops, _checked(header.replay))
                 queue.add_consumer(consumer)
+                if header.replay:
+                    queue.roster.replaying[consumer] = None
+                self._replay.follow(queue)
                 self._pending.schedule_dispatch(queue)
                 self._demand.changed(queue)
             self._channels.consumers[frame.channel] = consumer
@@ -212,23 +222,25 @@ class SessionConsumers:
             )
 
     def reroute(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the ways on which the messages of a network consumer go; the next broker stays the same.  The
-        answer names its queue, with the lowest number of a message that is not settled, and the highest one.
+        """Change the ways on which the messages of a network consumer go, and which go there again; the next broker
+        stays the same.  The answer names its queue, with the lowest number of a message that is not settled, and the
+        highest one.
 
         Raises:
+            FilterError: what goes there again is no condition.
             UsageError: there is no such network consumer, these are no such ways, or the queue has too many filters.
         """
-        channel, text = named.get("channel"), named.get("routes")
+        channel, text, replay = named.get("channel"), named.get("routes"), named.get("replay", "")
         consumer = self._channels.consumers.get(channel) if type(channel) is int else None
         routes = tuple(text.split(ROUTES_SEPARATOR)) if type(text) is str else ()
-        if consumer is None or not consumer.routes or not are_routes(routes):
-            raise UsageError(f"{NETWORK_ROUTES} takes the channel of a network consumer, and routes")
+        if consumer is None or not consumer.routes or not are_routes(routes) or type(replay) is not str:
+            raise UsageError(f"{NETWORK_ROUTES} takes the channel of a network consumer, routes and replay")
         if next_broker(routes) != next_broker(consumer.routes):
             raise UsageError("a network consumer goes on sending to the broker for which it was opened")
-        queue, filter = consumer.queue, consumer.filter
+        queue, filter, replay = consumer.queue, onward_of(consumer.filter), _checked(replay)
         if not queue.spec.subscription:
             filter = forward_filter(routes, consumer.wanted.hops, consumer.wanted.filter)
-        if filter is not None and filter != consumer.filter:
+        if filter is not None and filter != onward_of(consumer.filter):
             queue.check_filter(filter, consumer.priority)
             queue.roster.refilter(consumer, filter)
             self._pending.schedule_dispatch(queue)
@@ -237,6 +249,11 @@ class SessionConsumers:
                 self._definitions.keep_for_network(queue, attrs.evolve(queue.spec, routes=routes))
             consumer.routes = routes
             self._demand.changed(queue)
+        if not queue.spec.subscription:
+            consumer.wanted = consumer.wanted._replace(replay=replay)
+            if replay:
+                queue.roster.replaying[consumer] = None
+            self._replay.follow(queue)
         return {"queue": queue.name, "oldest": queue.oldest, "last": queue.last}
 
     def _begin_browse(self, consumer: QueueConsumer | None) -> None:
@@ -314,6 +331,7 @@ class SessionConsumers:
             # What a connector had and did not forward was with no application.
             self._redelivery.abandon(consumer, 0 if consumer.routes else handed)
             consumer.queue.remove_consumer(consumer)
+            self._replay.follow(consumer.queue)
             self._demand.changed(consumer.queue)
         self._pending.schedule_dispatch(consumer.queue)
         self._emit(ConsumerClosed, consumer)
@@ -330,3 +348,12 @@ class SessionConsumers:
             consumers=len(queue.roster.consumers),
             **more,
         )
+
+
+def _checked(replay: str) -> str:
+    """Return the filter of what goes back, if any.
+
+    Raises:
+        FilterError: it is no condition.
+    """
+    return parse_filter(replay).text if replay else ""

@@ -19,9 +19,9 @@ from meshq.wire import (
     FLAG_LARGE,
     HEADER_BRIDGED,
     HEADER_PATH,
+    BrokerPath,
     Deliver,
     Frame,
-    PathStep,
     RunBytes,
     RunView,
     decode_map,
@@ -250,11 +250,12 @@ class ReceivedMessage:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The names of the brokers of a network that have forwarded the message, the first one first."""
-        return tuple(step.name for step in self._steps)
+        """The names of the brokers of a network that have forwarded the message, the first one first; without those
+        from which it has gone back."""
+        return tuple(step.name for step in self._broker_path.steps)
 
     @property
-    def _steps(self) -> tuple[PathStep, ...]:
+    def _broker_path(self) -> BrokerPath:
         return path_of({name: self._header(name) for name in (HEADER_BRIDGED, HEADER_PATH)})
 
     @property

@@ -139,6 +139,7 @@ class Consumer:
         numbers: Numbers | None = None,
         routes: tuple[str, ...] = (),
         hops: int = 0,
+        replay: str = "",
     ) -> None:
         #: The queue, as it was asked for.
         self.queue: str = queue
@@ -158,6 +159,7 @@ class Consumer:
             browse=browse,
             routes=routes,
             hops=hops,
+            replay=replay,
             **about,
         )
         #: The ways on which messages of a network consumer go; empty: it is another one.
