@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
+
+#: The simulations of pairs.
+ROLE_STAGES: Final = ("ha", "pair", "voted", "provided", "colocated")
 
 
 @attrs.frozen(kw_only=True)
@@ -25,3 +30,8 @@ class Bug:
     soon: str = ""
     #: The seed of that simulation that found it last.
     soon_seed: int = 0
+
+    @property
+    def of_roles(self) -> bool:
+        """Whether the bug is one of high availability, hunted with a simulation of pairs."""
+        return self.stage in ROLE_STAGES

@@ -107,6 +107,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action=argparse.BooleanOptionalAction,
         help="only bugs of the mesh, or only the others",
     )
+    parser.add_argument(
+        "--roles", action=argparse.BooleanOptionalAction, help="only bugs of high availability, or only the others"
+    )
+    parser.add_argument("--first", type=int, default=0, metavar="S", help="the first seed (%(default)s)")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="seeds for each (%(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
     parser.add_argument("--result", metavar="NAME", help=f"write what was found into {RESULTS}/NAME.json")
@@ -120,7 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = json.loads(path.read_text(encoding="utf-8"))["bugs"] if options.result and path.exists() else {}
     chosen = [bug for bug in ALL_BUGS if not options.bug or any(part in bug.name for part in options.bug)]
     if options.mesh is not None:
-        chosen = [bug for bug in chosen if bug.mesh is options.mesh]
+        chosen = [bug for bug in chosen if bug.mesh is options.mesh and not bug.of_roles]
+    if options.roles is not None:
+        chosen = [bug for bug in chosen if bug.of_roles is options.roles]
     if options.resume:
         commit = about_here()["commit"]
         known = [bug for bug in chosen if before.get(bug.name, {}).get("commit") == commit]
@@ -128,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [bug for bug in chosen if bug not in known]
     hunts: list[Hunt] = []
     for bug in chosen:
-        found = hunt(bug, seeds=options.seeds, jobs=options.jobs)
+        found = hunt(bug, first=options.first, seeds=options.seeds, jobs=options.jobs)
         hunts.append(found)
         verdict = "caught" if found.caught else "MISSED"
         by = f" by {', '.join(found.caught_by)}" if found.caught_by else ""

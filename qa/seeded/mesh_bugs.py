@@ -14,6 +14,7 @@ from qa.seeded.grouping_bugs import GROUPING_BUGS
 from qa.seeded.limit_bugs import LIMIT_BUGS
 from qa.seeded.network_bugs import NETWORK_BUGS
 from qa.seeded.pair_bugs import MESH_PAIR_BUGS
+from qa.seeded.role_bugs import ROLE_BUGS
 from qa.seeded.stage_bugs import STAGE_BUGS
 from qa.seeded.topology_bugs import TOPOLOGY_BUGS
 
@@ -96,4 +97,4 @@ MESH_BUGS: Final = (
     *MESH_PAIR_BUGS,
     *STAGE_BUGS,
 )
-ALL_BUGS: Final = (*BUGS, *MESH_BUGS)
+ALL_BUGS: Final = (*BUGS, *MESH_BUGS, *ROLE_BUGS)

@@ -17,12 +17,13 @@ from qa.seeded.bug import Bug
 from qa.seeded.changed_copy import changed_copy, changed_file
 from qa.seeded.hunt import SEEDS_MAX, Hunt, hunt
 from qa.seeded.mesh_bugs import ALL_BUGS, MESH_BUGS
+from qa.seeded.role_bugs import ROLE_BUGS
 from qa.seeded.source import PACKAGE, SOURCE, find_function
 from tests.tiers import cores_of_a_test
 
 ROOT = Path(__file__).parents[2]
-FOUND = {name: draw_seeded_bugs.found(name) for name in ("seeded", "seeded-mesh")}
-RESULT = {**FOUND["seeded"], **FOUND["seeded-mesh"]}
+FOUND = {name: draw_seeded_bugs.found(name) for name in ("seeded", "seeded-mesh", "seeded-roles")}
+RESULT = {name: result for found in FOUND.values() for name, result in found.items()}
 REQUIRED = [bug for bug in ALL_BUGS if bug.required]
 #: Seeds tried from the one on that found the bug last, before all of them are.
 NEAR = 3
@@ -45,6 +46,9 @@ def test_the_bugs_that_must_be_caught_are_there_and_were_caught_within_the_seeds
     assert len({bug.name for bug in ALL_BUGS}) == len(ALL_BUGS)
     assert list(FOUND["seeded"]) == [bug.name for bug in BUGS]
     assert list(FOUND["seeded-mesh"]) == [bug.name for bug in MESH_BUGS]
+    assert len(ROLE_BUGS) + len(list(draw_seeded_bugs.planted())) >= 20
+    assert list(FOUND["seeded-roles"]) == [bug.name for bug in ROLE_BUGS]
+    assert all(bug.of_roles and RESULT[bug.name]["seed"] < SEEDS_MAX for bug in ROLE_BUGS)
     for bug in ALL_BUGS:
         result = RESULT[bug.name]
         assert result["caught"], bug.name
