@@ -12,6 +12,7 @@ from qa.seeded.fanout_bugs import FANOUT_BUGS
 from qa.seeded.gone_bugs import GONE_BUGS
 from qa.seeded.grouping_bugs import GROUPING_BUGS
 from qa.seeded.limit_bugs import LIMIT_BUGS
+from qa.seeded.meeting_bugs import MEETING_BUGS
 from qa.seeded.network_bugs import NETWORK_BUGS
 from qa.seeded.pair_bugs import MESH_PAIR_BUGS
 from qa.seeded.stage_bugs import STAGE_BUGS
@@ -95,5 +96,6 @@ MESH_BUGS: Final = (
     *TOPOLOGY_BUGS,
     *MESH_PAIR_BUGS,
     *STAGE_BUGS,
+    *MEETING_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *MESH_BUGS)
