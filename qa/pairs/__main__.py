@@ -41,8 +41,16 @@ class Played:
     @property
     def caught_by(self) -> str:
         """The promise that is broken, or the kind of the error."""
-        said = str(self.error).partition(":")[0]
-        return said if isinstance(self.error, MeetingError) else type(self.error).__name__
+        error = self.cause
+        return str(error).partition(":")[0] if isinstance(error, MeetingError) else type(error).__name__
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The error, out of the groups of the nurseries around it."""
+        error = self.error
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        return error
 
 
 def rows_of(seeds: int) -> list[Row]:
@@ -83,7 +91,7 @@ class Tally:
         self.simulated_s += run.simulated_s
         self.acted.update(run.acted)
         if run.error is not None:
-            self.failed.append({"seed": seed, "caught_by": [run.caught_by], "what": str(run.error)[:200]})
+            self.failed.append({"seed": seed, "caught_by": [run.caught_by], "what": str(run.cause)[:200]})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -107,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = played(seed, rows[seed])
         tally.add(seed, run)
         if run.error is not None and not given.json:
-            print(f"seed {seed}: {', '.join(sorted(rows[seed]))}\n{run.error!r}", flush=True)
+            print(f"seed {seed}: {', '.join(sorted(rows[seed]))}\n{run.cause!r}", flush=True)
         if run.error is not None and run.caught_by in given.until.split(","):
             break
     if given.json:

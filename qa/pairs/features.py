@@ -40,7 +40,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "requests": "somebody asks, and is answered at a temporary queue",
     "last value": "of the messages of one key the queue keeps the newest",
     "auto-delete": "the queue goes when it is empty and its consumers have left, and comes with the next message",
-    "bridges": "a bridge takes a third of the messages to another broker, which stops and starts",
+    "bridges": "a bridge takes a third of the messages to another broker, which stops and starts; it rests at times",
     "cursors": "from time to time a cursor has the queue, reads all of it, and acknowledges a part",
     "permissions": "clients have a user, and another user tries what is not allowed",
     "in process": "clients are in the process of the broker, and die with it",

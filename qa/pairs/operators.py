@@ -35,7 +35,7 @@ class Operators:
             "purge": self._purge,
             "permissions": self._intrude,
         }
-        last: dict[str, Work] = {"cursors": self._read}
+        last: dict[str, Work] = {"cursors": self._read, "bridges": self._rest_bridge}
         return [
             (node, work)
             for node, works in ((scene.first, first), (scene.last, last))
@@ -75,6 +75,12 @@ class Operators:
 
     async def _move(self, client: Client) -> None:
         self._acted("moves", await client.move_messages("orders", "moved", limit=2))
+
+    async def _rest_bridge(self, client: Client) -> None:
+        """Pause the bridge for a while, so that nobody may be at the queue."""
+        await client.pause_bridge("away")
+        await self._scene.rest(2.0)
+        await client.resume_bridge("away")
 
     async def _redrive(self, client: Client) -> None:
         self._acted("redrive", await client.redrive("dead", limit=2))

@@ -24,6 +24,8 @@ from qa.seeded.mesh_bugs import ALL_BUGS
 #: Seeds within which a bug has to be found.
 SEEDS_MAX: Final = 300
 KIND: Final = "seeded bugs"
+#: The stage that has a command of its own: features that meet on one queue.
+PAIRS: Final = "pairs"
 
 
 @attrs.frozen(kw_only=True)
@@ -55,8 +57,10 @@ def hunt(bug: Bug, *, first: int = 0, seeds: int = SEEDS_MAX, jobs: int = 1, soo
     arguments = ["--json", "--until", ",".join(bug.checkers)]
     arguments += ["--first", str(first), "--seeds", str(seeds), "--jobs", str(jobs)]
     stage = (bug.soon if soon else "") or bug.stage or ("mesh" if bug.mesh else "")
-    arguments += [f"--{stage}"] if stage else []
-    found = run_changed(bug, "qa.simulate", arguments)
+    if stage == PAIRS:
+        found = run_changed(bug, "qa.pairs", arguments)
+    else:
+        found = run_changed(bug, "qa.simulate", [*arguments, *([f"--{stage}"] if stage else [])])
     failed = found["failed"]
     last = failed[-1] if failed else {"seed": None, "caught_by": [], "what": ""}
     caught = any(checker in bug.checkers for checker in last["caught_by"])

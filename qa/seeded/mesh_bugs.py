@@ -12,6 +12,7 @@ from qa.seeded.fanout_bugs import FANOUT_BUGS
 from qa.seeded.gone_bugs import GONE_BUGS
 from qa.seeded.grouping_bugs import GROUPING_BUGS
 from qa.seeded.limit_bugs import LIMIT_BUGS
+from qa.seeded.meeting_bugs import MEETING_BUGS
 from qa.seeded.network_bugs import NETWORK_BUGS
 from qa.seeded.pair_bugs import MESH_PAIR_BUGS
 from qa.seeded.role_bugs import ROLE_BUGS
@@ -96,5 +97,6 @@ MESH_BUGS: Final = (
     *TOPOLOGY_BUGS,
     *MESH_PAIR_BUGS,
     *STAGE_BUGS,
+    *MEETING_BUGS,
 )
 ALL_BUGS: Final = (*BUGS, *MESH_BUGS, *ROLE_BUGS)
