@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from meshq import limits
+from meshq import AddressSettings, limits
 from meshq.broker.queue._dispatch_machine import whole
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun
+from meshq.wire import KIND_CONTROL, KIND_HEADERS, PRIORITY_SHIFT, Envelope, encode_map
+from tests.broker.kit import make_house
+from tests.broker.logs import FakeLog
+from tests.broker.pages import FakePages
 from tests.broker.queues import join, make_queue, make_run, put
 
 
@@ -76,3 +80,21 @@ def test_a_list_forgets_the_run_that_it_waits_for_with_that_run_alone() -> None:
     assert lists.absent is second and lists.runs() == [second, third]
     lists.leave([second])
     assert lists.absent is None and lists.runs() == [third] and lists.ready == 1
+
+
+def test_a_message_of_a_group_is_fetched_from_the_disk_when_its_turn_comes() -> None:
+    house = make_house(FakeLog(), settings={"q": AddressSettings(max_size_bytes=1, page_size_bytes=65_536)})
+    pages, client = FakePages(house), house.client()
+    sender = client.produce()
+    for body in (b"first", b"second" + bytes(70_000)):
+        kind = 4 << PRIORITY_SHIFT | KIND_CONTROL | KIND_HEADERS
+        client.put(sender, body, envelopes=[Envelope(kind, b"", encode_map({"g": "a"}), b"")])
+        house.rest()
+    pages.rest()
+    assert [bool(view.run.paged) for view in house.queue().runs()] == [False, True]
+    reader = client.consume()
+    for _ in range(3):
+        house.rest()
+        pages.rest()
+    assert [body[:6] for body in client.bodies(reader)] == [b"first", b"second"]
+    house.check()
