@@ -438,7 +438,7 @@ async def test_a_segment_of_many_records_waits_until_the_journal_is_idle_or_for_
         await keep_busy(journal, 30)
         assert journal.statistics().indexed == 0 < len(store.segments()) - 1
         await trio.sleep(6)
-        assert journal.statistics().indexed == len(store.segments()) - 1 == journal._parts.indexer.count
+        assert journal.statistics().indexed == len(store.segments()) - 1
         await journal.append_many([bytes(900)] * 40)
         before = journal._parts.indexer.count
         await keep_busy(journal, 50)
