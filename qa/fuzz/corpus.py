@@ -13,8 +13,6 @@ from qa.fuzz.target import Target
 
 ROOT: Final = Path(__file__).parents[2]
 CORPORA: Final = ROOT / "tests" / "data" / "fuzz"
-#: Inputs of one corpus, beside those that once broke something.
-FILES_MAX: Final = 60
 #: The beginning of the name of an input that once broke something: it stays.
 FOUND: Final = "found-"
 _PRODUCT: Final = str(ROOT / "src" / "meshq")
@@ -36,7 +34,7 @@ def inputs_of(target: Target) -> list[bytes]:
 def minimized(target: Target, inputs: Iterable[bytes]) -> tuple[list[bytes], int]:
     """Return the inputs that are needed to take all the steps that all of them take, and the number of the steps.
 
-    The shortest ones are tried first; of more than ``FILES_MAX`` those stay that add the most.
+    The shortest ones are tried first; of more than the target wants those stay that add the most.
     """
     known: set[Step] = set()
     kept: list[tuple[int, bytes]] = []
@@ -44,7 +42,7 @@ def minimized(target: Target, inputs: Iterable[bytes]) -> tuple[list[bytes], int
         if len(data) <= target.bytes_max and (new := _steps(target, data) - known):
             known |= new
             kept.append((len(new), data))
-    most = sorted(kept, reverse=True)[:FILES_MAX]
+    most = sorted(kept, reverse=True)[: target.inputs_max]
     return [data for _, data in most], len(known)
 
 

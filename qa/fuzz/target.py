@@ -22,6 +22,8 @@ class Target:
     seeds: Callable[[], Sequence[bytes]]
     #: Longer inputs are not tried.
     bytes_max: int
+    #: Inputs of its corpus, beside those that once broke something: all of them are replayed in half a second.
+    inputs_max: int = 60
 
     def accepts(self, data: bytes) -> bool:
         """Play an input; returns whether no typed error came out."""

@@ -14,6 +14,8 @@ from meshq.client.settings._url_format import Url
 from meshq.config import dump_config, load_nodes
 from meshq.endpoint import Endpoint
 from meshq.errors import ConfigError, FilterError, SettingsError
+from meshq.ha import QuorumNode
+from meshq.node import Broker
 from meshq.selector import ABSENT, index_key, parse_filter
 from qa.fuzz.target import Target, text_of
 
@@ -148,7 +150,7 @@ def settings_files(data: bytes) -> None:
     assert again == text, "a file that was written is read as what was written"
 
 
-def _load(data: bytes) -> Sequence[Any]:
+def _load(data: bytes) -> Sequence[Broker | QuorumNode]:
     with tempfile.NamedTemporaryFile(dir=_FILES, suffix=".toml") as file:
         file.write(data)
         file.flush()
@@ -228,4 +230,4 @@ def _some_files() -> Sequence[bytes]:
 
 FILTERS: Final = Target("filters", filters, (SettingsError,), _some_filters, 512)
 URLS: Final = Target("urls", urls, (SettingsError,), _some_urls, 512)
-SETTINGS: Final = Target("settings", settings_files, (ConfigError,), _some_files, 2_048)
+SETTINGS: Final = Target("settings", settings_files, (ConfigError,), _some_files, 2_048, inputs_max=20)

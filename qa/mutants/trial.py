@@ -145,6 +145,8 @@ def _run(files: Sequence[str], plugins: Sequence[object]) -> int:
 
 def _in_a_fork(folder: Path, work: Callable[[], int], waits_s: float) -> int:
     """Run work in a fork of this process whose product is that of a folder; returns its exit status, or -1."""
+    if "meshq" in sys.modules:
+        raise RuntimeError("this process has imported the product: a fork of it would not see a change")
     for library in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(library)

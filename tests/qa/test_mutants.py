@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,27 +72,42 @@ def test_every_mutant_of_the_units_is_a_program_that_differs_in_one_place() -> N
             assert changed.endswith(text[mutant.end :])
 
 
+#: Played in a process of its own, which has not imported the product.
+PLAYED = """
+from qa.mutants import trial
+
+path, tests = "src/meshq/selector/_like.py", ("tests/selector/test_like.py",)
+with trial.copy_of_the_product() as folder:
+    file = folder / path
+    text = file.read_text(encoding="utf-8")
+    covered = trial.cover(folder, tests, [path])
+    names = covered.of(path, text[: text.index("return text.startswith")].count("\\n") + 1)
+    print(0 < len(names) < len(covered.seconds))
+    print(trial.noticed(folder, names))
+    file.write_text(text.replace("return text.starts", "return not text.starts", 1), encoding="utf-8")
+    print(trial.noticed(folder, names))
+    print(trial.noticed(folder, {name: 1.0 for name in [*covered.seconds][:3] if name not in names}))
+    try:
+        trial.cover(folder, tests, [path])
+    except SystemExit as error:
+        print(error)
+    endless = "while True:\\n                pass\\n            return text.starts"
+    file.write_text(text.replace("return text.starts", endless, 1), encoding="utf-8")
+    print(trial.noticed(folder, dict.fromkeys([*names][:1], 0.0)))
+"""
+
+
 @pytest.mark.slow
 def test_tests_notice_a_change_of_the_copy_and_nothing_without_one() -> None:
-    path = "src/meshq/selector/_like.py"
-    with trial.copy_of_the_product() as folder:
-        file, tests = folder / path, ("tests/selector/test_like.py",)
-        text = file.read_text(encoding="utf-8")
-        covered = trial.cover(folder, tests, [path])
-        line = text[: text.index("return ")].count("\n") + 1
-        names = covered.of(path, line)
-        assert 0 < len(names) < len(covered.seconds)
-        assert not trial.noticed(folder, names)
-        file.write_text(text.replace("return ", "return not ", 1), encoding="utf-8")
-        assert trial.noticed(folder, names)
-        assert not trial.noticed(folder, {name: 1.0 for name in [*covered.seconds][:3] if name not in names})
-        file.write_text(
-            text.replace("return ", "while True:\n                pass\n            return ", 1), encoding="utf-8"
-        )
-        assert trial.noticed(folder, dict.fromkeys(names, 0.0)), "a test that does not end"
-        with pytest.raises(SystemExit, match="fail without any change"):
-            trial.cover(folder, tests, [path])
-    assert (ROOT / path).read_text(encoding="utf-8") == text
+    command = [sys.executable, "-c", PLAYED]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    failed = "the tests fail without any change: tests/selector/test_like.py"
+    assert done.stdout.splitlines() == ["True", "False", "True", "False", failed, "True"]
+
+
+def test_a_process_that_has_the_product_plays_no_mutant(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="has imported the product"):
+        trial.noticed(tmp_path, {"tests/a.py::one": 1.0})
 
 
 def test_the_tests_of_a_line_are_those_that_run_it_or_the_statement_above() -> None:

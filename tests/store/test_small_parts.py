@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from meshq.store.formats._large_body_format import LargeBodyHeader, decode_large
 from meshq.store.formats._manifest_format import Manifest, SegmentEntry
 from meshq.store.formats._record import INTERNAL
 from meshq.store.maintenance._compactor import _targets
+from meshq.store.maintenance._maintenance import Maintenance
 from meshq.store.segments._segment_usage_machine import SegmentRecords, SegmentUsage
 from meshq.testing import SimDisk, SimEntropy
 
@@ -136,3 +138,32 @@ def test_pages_of_many_files_are_read_with_one_file_open_at_a_time(monkeypatch: 
     assert disk.open_files == before
     files.close()
     assert disk.open_files == 0
+
+
+@pytest.mark.parametrize(("short", "compacted", "asked"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+async def test_on_a_full_disk_more_is_compacted_if_the_usual_compaction_freed_nothing(
+    short: bool, compacted: bool, asked: int
+) -> None:
+    asked_for: list[float] = []
+
+    async def compact(chosen: list[int], durable: int) -> bool:
+        return compacted
+
+    def choose_on_full_disk(active: int, covered: float, budget_bytes: int) -> list[int]:
+        asked_for.append(budget_bytes)
+        return []
+
+    part = SimpleNamespace
+    allocator = part(short_of_reserve=short, reserve_bytes=1 << 30)
+    maintenance = Maintenance(
+        part(usage=SegmentUsage(), allocator=allocator),  # type: ignore[arg-type]
+        part(choose=lambda *_, idle: [7], compact=compact, choose_on_full_disk=choose_on_full_disk),  # type: ignore[arg-type]
+        segment=part(number=9),  # type: ignore[arg-type]
+        log=part(synced=0),  # type: ignore[arg-type]
+        commits=part(),  # type: ignore[arg-type]
+        checkpoints=part(covered=0),  # type: ignore[arg-type]
+        life=part(),  # type: ignore[arg-type]
+        wakeup=part(),  # type: ignore[arg-type]
+    )
+    await maintenance._maintain_now(idle=True)
+    assert asked_for == [1 << 30] * asked
