@@ -27,8 +27,9 @@ LOOK_S = 0.005
 
 
 def connector(workload: Workload, onward: str) -> NetworkConnector:
-    """The connector to the next broker."""
-    return NetworkConnector(CONNECTOR, f"static:({onward})", network_ttl=max(1, workload.nodes - 1))
+    """The connector to the next broker, with as many messages under way as a producer has."""
+    ttl = max(1, workload.nodes - 1)
+    return NetworkConnector(CONNECTOR, f"static:({onward})", network_ttl=ttl, prefetch=workload.window)
 
 
 async def consume(client: Client, names: list[str], stack: AsyncExitStack) -> None:

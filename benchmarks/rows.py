@@ -326,10 +326,20 @@ def _networks() -> tuple[Row, ...]:
                 Line(metric="cpu_per_hop_us", title=f"forwarded over {title}: CPU of brokers a hop", unit="µs"),
             ),
             workloads={"ours": Workload(kind="hops", nodes=number + 1, frame=FLOOR_FRAME)},
-            nominal={"ours": 60_000},
+            nominal={"ours": 200_000 / number},
         )
         for number, title in ((1, "one hop"), (3, "three hops"))
     ]
+    # What a connector has under way unless it is told otherwise.
+    usual = attrs.evolve(hops[0].workloads["ours"], window=1_000)
+    hops.append(
+        Row(
+            key="P17-hops-1-prefetch",
+            lines=_rate("durable, synced, 100 B, forwarded over one hop with the default prefetch of 1,000"),
+            workloads={"ours": usual},
+            nominal={"ours": 100_000},
+        )
+    )
     return (
         *hops,
         Row(

@@ -26,9 +26,9 @@ PAIR_BUGS: Final = (
 MESH_PAIR_BUGS: Final = (
     Bug(
         name="have more under way over a bridge than its target remembers",
-        function="meshq.bridge:Forwarder._send_part",
-        old="        if self._under_way.get(part.address, 0) + len(piece.places) > most:\n",
-        new="        if len(piece.places) > most:\n",
+        function="meshq.bridge:Forwarder._has_room",
+        old="self._flights.under_way(address) + count > most",
+        new="count > most",
         checkers=("B3",),
         mesh=True,
     ),

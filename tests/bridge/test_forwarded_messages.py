@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
 from meshq import AddressSettings, limits
+from meshq.client import Delivery
 from meshq.message import Message
 from tests.bridge.kit import bridge_to, until, world
 
@@ -97,3 +100,45 @@ async def test_a_large_message_that_is_refused_waits_and_goes_whole() -> None:
             await first.ack()
             second = await consumer.receive()
             assert second is not None and await second.read() == body
+
+
+async def test_what_stands_beside_messages_that_go_together_stays_with_each_of_them() -> None:
+    """Some have the same, others do not; at the second broker a bridge's id stands in the place of their own."""
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"duplicate_id": b"%d"},
+        {"properties": {"p": 1}},
+        {"properties": {"p": 2}, "correlation_id": "c"},
+        {"correlation_id": "c"},
+        {"correlation_id": "d", "priority": 9},
+        {"content_type": "text/plain", "group": "g", "duplicate_id": b"%d"},
+    ]
+    sent: list[bytes | Message] = []
+    for number in range(40):
+        about: dict[str, Any] = dict(kinds[number * 7 // 3 % len(kinds)])
+        if "duplicate_id" in about:
+            about["duplicate_id"] %= number
+        sent.append(Message(b"%d" % number, **about))
+    async with world() as made:
+        await made.start("far")
+        await made.start("middle", bridge_to("far", queue="in"))
+        await made.start("near", bridge_to("middle"))
+        rounds: list[list[bytes | Message]] = [
+            [b"first"],
+            sent,
+            [Message(b"%d" % n, duplicate_id=b"x%d" % n) for n in range(20)],
+        ]
+        for messages in rounds:
+            await made.send("near", "out", messages)
+            got: list[Delivery] = []
+            async with made.dial("far") as client, client.consumer("in") as consumer:
+                while len(got) < len(messages):
+                    got += await consumer.receive_many(100, timeout=20)
+                await consumer.ack(*got, confirm=True)
+            wanted = [one if isinstance(one, Message) else Message(one) for one in messages]
+            found = {one.body: one for one in got}
+            for message in wanted:
+                one = found[message.body]
+                assert (one.properties, one.duplicate_id) == (dict(message.properties or {}), message.duplicate_id)
+                assert (one.correlation_id, one.content_type) == (message.correlation_id, message.content_type)
+                assert (one.priority, one.group) == (message.priority, message.group)

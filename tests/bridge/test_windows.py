@@ -133,3 +133,21 @@ async def test_no_more_is_sent_than_is_remembered_before_an_acknowledgement_is_s
             await made.start("near")
         got = await made.drain("far", "in")
         assert (sorted(got), doubled(got)) == (sorted(numbered(300)), {})
+
+
+async def test_what_comes_later_is_sent_before_it_is_known_what_became_of_what_came_first() -> None:
+    async with world() as made:
+        await made.start("far")
+        await made.start("near", bridge_to("far", window=25))
+        await made.send("near", "out", [b"first"])
+        assert await made.drain("far", "in") == [b"first"]
+        # No answer comes.
+        made.network.cut("far", "near")
+        for start in (0, 10, 20):
+            await made.send("near", "out", numbered(10, start))
+            await trio.sleep(0.2)
+        # The third ten would be more than the window allows.
+        assert (await made.count("far", "in"), await made.count("near", "out")) == (25, 30)
+        made.network.heal()
+        assert await made.drain("far", "in") == numbered(30)
+        assert await made.count("near", "out") == 0

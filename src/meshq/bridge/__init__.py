@@ -2,7 +2,7 @@
 
 from meshq.bridge._bridge import Bridge
 from meshq.bridge._forwarder import BridgeCounts, Forwarder
-from meshq.bridge._forwarding_plan import bridged_id, delivery_id
+from meshq.bridge._forwarding_plan import DeliveryIds, bridged_id
 from meshq.bridge._link_settings import LinkOptions, LinkSettings
 from meshq.bridge._settings import BridgeSettings
 from meshq.statistics import BridgeStatistics
@@ -12,9 +12,9 @@ __all__ = [
     "BridgeCounts",
     "BridgeSettings",
     "BridgeStatistics",
+    "DeliveryIds",
     "Forwarder",
     "LinkOptions",
     "LinkSettings",
     "bridged_id",
-    "delivery_id",
 ]

@@ -13,7 +13,7 @@ import trio
 from meshq.abc import Controllable, Env, LocalBroker, NodeControl, Service
 from meshq.bridge._bridge_life import new_life
 from meshq.bridge._forwarder import BridgeCounts, Forwarder
-from meshq.bridge._forwarding_plan import delivery_id
+from meshq.bridge._forwarding_plan import DeliveryIds
 from meshq.bridge._settings import BridgeOptions, BridgeSettings
 from meshq.client import Client, ClientFactory, factory_of, on_failed_attempts
 from meshq.errors import MeshqError, SettingsError
@@ -201,7 +201,7 @@ class Bridge(Service, Controllable):
             while not self._paused:
                 async with here.consumer(settings.queue, filter=settings.filter, window=settings.window) as consumer:
                     queue = await here.queue(consumer.queue.rpartition("::")[2])
-                    identify = partial(delivery_id, control.store, queue.number)
+                    identify = DeliveryIds(control.store, queue.number)
                     forwarder = Forwarder(
                         settings=settings,
                         there=there,
@@ -216,8 +216,9 @@ class Bridge(Service, Controllable):
                     # Paused in this moment, the next checkpoint ends the block.
                     if not self._paused:
                         self._life.on("carry")
-                    while await self._carry_some(forwarder) and not self._paused:
-                        pass
+                    async with forwarder:
+                        while await self._carry_some(forwarder) and not self._paused:
+                            pass
                 # The target takes nothing: meanwhile others may have what is in the queue, which stays in its order.
                 await self._rest("rest")
 
@@ -230,4 +231,4 @@ class Bridge(Service, Controllable):
         try:
             return await forwarder.send()
         finally:
-            self._sending = False
+            self._sending = forwarder.is_sending

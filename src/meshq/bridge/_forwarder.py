@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from types import TracebackType
 from typing import Self
 
 import attrs
 
 from meshq.abc import WallClock
-from meshq.bridge._forwarding_plan import ForwardBatch, plan
+from meshq.bridge._flights import Flight, Flights
+from meshq.bridge._forwarding_plan import DeliveryIds, ForwardBatch, ForwardPlan, message_of, plan
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import (
     BodyStream,
@@ -16,10 +20,18 @@ from meshq.client import (
     Client,
     Consumer,
     Delivery,
+    DeliverySpan,
+    OutgoingRun,
+    RunsOnTheWay,
     acknowledge,
+    deliveries_of,
     forget_window,
+    known_window,
+    onward_runs,
     put_back,
+    receive_spans,
     send_bridged,
+    settle_spans,
     stream_bridged,
     window_at,
 )
@@ -29,6 +41,11 @@ from meshq.errors import AddressFullError, BrokenError, ClosedError, MeshqError,
 BATCH = 1_000
 #: Refusals of several messages together after which it is not looked any more for those among them that are taken.
 HALVINGS = 32
+#: Into so many parts a window is divided, each of which is sent by itself: while one is stored here, another one is
+#: stored there, a third is on its way, and the last one is being made.
+FLIGHTS = 4
+#: Messages that are sent together even where the window is small.
+FLIGHT_MIN = 64
 
 
 @attrs.define(eq=False)
@@ -84,73 +101,226 @@ class Forwarder:
     path: Callable[[Delivery], str] | None = None
     #: The routing type that the address at the target is to have; empty: whichever.
     routing: str = ""
-    _batch: list[Delivery] = attrs.field(factory=list, init=False)
-    # The places of those of the batch that are not settled.
-    _held: dict[int, None] = attrs.field(factory=dict, init=False)
+    # What was received together and is not sent.
+    _spans: list[DeliverySpan] = attrs.field(factory=list, init=False)
+    # What was sent and is not waited for.
+    _flights: Flights = attrs.field(init=False)
+    # The deliveries that are sent and waited for and are not settled, by their places.
+    _held: dict[int, Delivery] = attrs.field(factory=dict, init=False)
     # The places of those that the target has refused, and of those that are to be acknowledged.
     _refused: list[int] = attrs.field(factory=list, init=False)
     _done: list[int] = attrs.field(factory=list, init=False)
     # Refusals of several together that may still be looked into.
     _halvings: int = attrs.field(default=HALVINGS, init=False)
-    # Messages sent to each address since the last acknowledgement that is stored.
+    _next_place: int = attrs.field(default=0, init=False)
+    # Messages sent to each address, and waited for, since the last acknowledgement that is stored.
     _under_way: dict[str, int] = attrs.field(factory=dict, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self._flights = Flights(self.consumer)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for what is under way; after an error or a cancellation end without waiting.
+
+        Checkpoint: when something is under way.  Cancellation: what was not confirmed goes back, as never delivered.
+        Raises:
+            MeshqError: the connection is of no more use, or whether something was sent is not known.
+        """
+        try:
+            if error is None:
+                await self._land()
+        finally:
+            self.counts.carried += self._flights.give_up()
+            self._give_up()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether messages were sent of which it is not known what became of them."""
+        return bool(self._flights)
+
     async def receive(self) -> None:
-        """Receive some messages from the queue.
+        """Receive some messages from the queue, or wait until it is known what became of those that were sent.
 
         Checkpoint: always.  Cancellation: no message is lost.
         """
-        self._batch = await self.consumer.receive_many(min(BATCH, self.settings.window))
-        self._held = dict.fromkeys(range(len(self._batch)))
+        most = min(BATCH, self.settings.window)
+        self._spans += await receive_spans(self.consumer, most, self._flights.decided)
 
     async def send(self) -> bool:
-        """Send the received messages and settle them; False if the target has taken none of them.
+        """Send the received messages, and settle those of which it is known what became; False if the target has taken
+        none of them.
 
-        Checkpoint: always.
-        Cancellation: what was not confirmed goes back, as never delivered.
+        Checkpoint: unless messages follow others, and the window has room for them.
+        Cancellation: what was not confirmed goes back at the end of the block, as never delivered.
         Raises:
-            MeshqError: the connection is of no more use, or whether something was sent is not known; what was not
-                confirmed goes back, as never delivered.
+            MeshqError: the connection is of no more use, or whether something was sent is not known.
         """
-        settings = self.settings
-        self._refused.clear()
+        carried = self.counts.carried
+        self._refused = []
         self._halvings = HALVINGS
+        self._settle()
+        while self._spans and not self._refused and not self.paused():
+            await self._send_next()
+        if self._flights.troubled:
+            await self._land()
+        if self._refused and self.counts.carried == carried and self._goes_one_way():
+            # They stay in their order.
+            self._give_up()
+            return False
+        # They don't hold up what the target may take, and are not tried all the time.
+        self._put_back(self._refused, self.settings.retry_interval)
+        self._give_up()
+        return True
+
+    def _give_up(self) -> None:
+        """Acknowledge what is confirmed, and give back what is not sent or was refused, without waiting."""
+        done, self._done = self._done, []
+        acknowledge(self.consumer, self._let_go(done))
+        self._put_back(list(self._held), None)
+        spans, self._spans = self._spans, []
+        settle_spans(self.consumer, spans, back=True)
+
+    # -- sending, and not waiting for it
+
+    async def _send_next(self) -> None:
+        """Send what was received first.
+
+        Messages that go on as they are follow one another.  For all others, and as long as it is not known how many may
+        be under way, each answer is waited for.
+        """
+        address = self._address_of(self._spans[0])
+        most = self.settings.window if self.identify is None else known_window(self.there, address)
+        if most is not None and self.settings.transformer is None:
+            spans, rest = self._together(address, min(most, max(FLIGHT_MIN, most // FLIGHTS)))
+            sending = RunsOnTheWay(self.there, self.consumer)
+            runs = self._encode(spans, sending)
+            if runs is not None:
+                messages = sum(span.rows for span in spans)
+                if await self._has_room(address, messages, most):
+                    self._spans = rest
+                    self._flights.begin(Flight(address, spans, messages, sending))
+                    sending.send(address, runs)
+                return
+        await self._land()
+        if not self._refused and not self.paused():
+            spans, self._spans = self._spans, []
+            await self._send_and_wait(deliveries_of(spans))
+
+    def _address_of(self, span: DeliverySpan) -> str:
+        return self.settings.forwarding_address or span.run.header.address
+
+    def _together(self, address: str, most: int) -> tuple[list[DeliverySpan], list[DeliverySpan]]:
+        """Return the received messages that are sent together, and the others."""
+        together: list[DeliverySpan] = []
+        rest = deque(self._spans)
+        while rest and most and (not together or self._address_of(rest[0]) == address):
+            run, start, rows = rest.popleft()
+            if rows > most:
+                rest.appendleft(DeliverySpan(run, start + most, rows - most))
+                rows = most
+            together.append(DeliverySpan(run, start, rows))
+            most -= rows
+        return together, list(rest)
+
+    def _encode(self, spans: Sequence[DeliverySpan], sending: RunsOnTheWay) -> list[OutgoingRun] | None:
+        """Return messages as they go on; None: one of them can't, as the others do."""
+        if any(span.run.large is not None for span in spans):
+            return None
+        now = self.wall.now_ms() / 1000
         try:
-            found = plan(
-                self._batch,
-                address=settings.forwarding_address,
-                transformer=settings.transformer,
-                identify=self.identify,
-                now=self.wall.now_ms() / 1000,
-            )
-            await self._reject(found.rejected)
-            await self._give_back_failed(found.failed)
-            self.counts.ended += len(found.ended)
-            self._done += found.ended
-            carried = self.counts.carried
-            for part in found.parts:
-                await self._send_part(part)
-            await self._acknowledge()
-            if not self._refused:
-                return True
-            if self.counts.carried == carried and self._goes_one_way():
-                # They stay in their order.
-                return False
-            # They don't hold up what the target may take, and are not tried all the time.
-            self._put_back(self._refused, settings.retry_interval)
-            return True
-        finally:
-            # After an error or a cancellation: without waiting.
-            acknowledge(self.consumer, self._let_go(self._done))
-            self._put_back(list(self._held), None)
+            return onward_runs(self.there, sending, spans, partial(self._describe, now), self._ids())
+        except MeshqError:
+            return None
+
+    def _describe(self, now: float, delivery: Delivery) -> BridgedMessage:
+        """Return what goes on of a delivery, without its body and its id."""
+        path = self.path(delivery) if self.path is not None else ""
+        return BridgedMessage(message_of(delivery, now, large=True), b"", path)
+
+    def _ids(self) -> Callable[[DeliverySpan], list[bytes]] | None:
+        """Return what makes the ids of deliveries; None: there are to be none."""
+        identify = self.identify
+        if identify is None:
+            return None
+        if isinstance(identify, DeliveryIds):
+            return lambda span: identify.among(span.run.header, span.start, span.rows)
+        return lambda span: [identify(delivery) for delivery in deliveries_of([span])]
+
+    async def _has_room(self, address: str, count: int, most: int) -> bool:
+        """Wait until so many messages more may be under way to an address; False if nothing more is to be sent now."""
+        while self._flights.under_way(address) + count > most and not self._refused:
+            if self._flights.troubled:
+                await self._land()
+            else:
+                await self._flights.wait()
+                self._settle()
+        return not self._refused and not self.paused()
+
+    def _settle(self) -> None:
+        self.counts.carried += self._flights.settle()
+
+    async def _land(self) -> None:
+        """Wait until it is known what became of all that was sent, and stored what is acknowledged."""
+        refused = len(self._refused)
+        while self._flights or self._flights.is_storing:
+            self._settle()
+            if self._flights.troubled:
+                await self._look_into(self._flights.take_troubled())
+            elif self._flights or self._flights.is_storing:
+                await self._flights.wait()
+        await self._acknowledge()
+        for address in dict.fromkeys(self._held[place].address for place in self._refused[refused:]):
+            forget_window(self.there, self.settings.forwarding_address or address)
+
+    async def _look_into(self, flight: Flight) -> None:
+        """Find out what was refused of a flight.
+
+        Raises:
+            MeshqError: nothing was refused, but something is broken.
+        """
+        piece = self._admitted(deliveries_of(flight.spans)).parts[0]
+        try:
+            flight.sending.result()
+        except MeshqError as failure:
+            await self._judge(piece, failure.results or [failure] * flight.messages, failure)
+
+    def _admitted(self, deliveries: Sequence[Delivery]) -> ForwardPlan:
+        """Hold some deliveries, and plan what becomes of them."""
+        places = range(self._next_place, self._next_place + len(deliveries))
+        self._next_place = places.stop
+        self._held.update(zip(places, deliveries, strict=True))
+        settings = self.settings
+        return plan(
+            deliveries,
+            address=settings.forwarding_address,
+            transformer=settings.transformer,
+            identify=self.identify,
+            now=self.wall.now_ms() / 1000,
+            first=places.start,
+        )
+
+    # -- sending, and waiting for it
+
+    async def _send_and_wait(self, deliveries: Sequence[Delivery]) -> None:
+        found = self._admitted(deliveries)
+        await self._reject(found.rejected)
+        await self._give_back_failed(found.failed)
+        self.counts.ended += len(found.ended)
+        self._done += found.ended
+        for part in found.parts:
+            await self._send_part(part)
+        await self._acknowledge()
 
     def _goes_one_way(self) -> bool:
         """Whether all refused messages go to the one address of the queue's messages, so that later ones would be
         refused, too."""
         one = self.settings.forwarding_address is not None
-        return one or all(self._batch[place].address == self.address for place in self._refused)
-
-    # -- sending
+        return one or all(self._held[place].address == self.address for place in self._refused)
 
     async def _send_part(self, part: ForwardBatch) -> None:
         most = self.settings.window
@@ -199,6 +369,12 @@ class Forwarder:
             return
         except MeshqError as error:
             failure, results = error, error.results or [error] * len(piece.places)
+        await self._judge(piece, results, failure)
+
+    async def _judge(
+        self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError | None
+    ) -> None:
+        """Note what became of the messages of a piece, and look into a refusal of several together."""
         confirmed = [place for place, error in zip(piece.places, results, strict=True) if error is None]
         self.counts.carried += len(confirmed)
         self._done += confirmed
@@ -219,11 +395,11 @@ class Forwarder:
         if not piece.streams:
             await send_bridged(self.there, piece.address, messages)
             return
-        async with self._batch[piece.places[0]].open() as stream:
+        async with self._held[piece.places[0]].open() as stream:
             await stream_bridged(self.there, piece.address, messages[0], _Chunks(stream))
 
     def _path_of(self, place: int) -> str:
-        return self.path(self._batch[place]) if self.path is not None else ""
+        return self.path(self._held[place]) if self.path is not None else ""
 
     def _refusals(self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError) -> ForwardBatch:
         """Return the refused part of a batch.
@@ -275,11 +451,7 @@ class Forwarder:
         put_back(self.consumer, self._let_go(places), delay)
 
     def _let_go(self, places: Iterable[int]) -> list[Delivery]:
-        found = []
-        for place in places:
-            del self._held[place]
-            found.append(self._batch[place])
-        return found
+        return [self._held.pop(place) for place in places]
 
     def _trouble(self, event: str, text: str, why: str) -> None:
         self.counts.last_error = why

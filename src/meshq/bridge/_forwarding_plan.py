@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+import attrs
+
 from meshq import limits
 from meshq.errors import MeshqError
 from meshq.message import Message
@@ -122,9 +124,33 @@ def bridged_id(store: bytes, queue: int, sequence: int) -> bytes:
     return store + queue.to_bytes(8, "big") + sequence.to_bytes(8, "big")
 
 
-def delivery_id(store: bytes, queue: int, delivery: ForwardedDelivery) -> bytes:
-    """Make the bridge's id of a delivery from a queue; as ``bridged_id``."""
-    return bridged_id(store, queue, delivery.sequence)
+class Numbered(Protocol):
+    """A run whose messages have numbers in their queue."""
+
+    @property
+    def sequence(self) -> int:
+        """The number of the first message."""
+
+    @property
+    def step(self) -> int:
+        """The distance between the numbers of two messages that follow one another."""
+
+
+@attrs.frozen
+class DeliveryIds:
+    """The bridge's ids of the deliveries from one queue; as ``bridged_id``."""
+
+    store: bytes
+    queue: int
+
+    def __call__(self, delivery: ForwardedDelivery) -> bytes:
+        """Make the id of a delivery."""
+        return bridged_id(self.store, self.queue, delivery.sequence)
+
+    def among(self, run: Numbered, start: int, rows: int) -> list[bytes]:
+        """Make the ids of some deliveries of one run."""
+        common, first = bridged_id(self.store, self.queue, 0)[:-8], run.sequence + start * run.step
+        return [common + number.to_bytes(8, "big") for number in range(first, first + rows * run.step, run.step)]
 
 
 class _TransformerFailed(Exception):
@@ -147,7 +173,12 @@ def is_large(delivery: ForwardedDelivery) -> bool:
     return delivery.size > limits.MESSAGE_BYTES_MAX
 
 
-def _message(delivery: ForwardedDelivery, now: float, *, large: bool) -> Message:
+def message_of(delivery: ForwardedDelivery, now: float, *, large: bool = False) -> Message:
+    """Return the message that goes on; the body of a ``large`` one is sent apart.
+
+    Raises:
+        MeshqError: it can't be read.
+    """
     return Message(
         b"" if large else delivery.body,
         properties=delivery.properties or None,
@@ -169,20 +200,21 @@ def plan(
     transformer: Transformer | None,
     identify: Callable[[DeliveryT], bytes] | None,
     now: float,
+    first: int = 0,
 ) -> ForwardPlan:
     """Plan the batches for some deliveries, in order; neighbours for one address go together.
 
     ``identify`` makes the bridge's id of a message; None: it gives none.
-    ``now``: seconds since 1970.
+    ``now``: seconds since 1970.  ``first``: the place of the first one.
     """
     made = ForwardPlan([], [], {}, {})
-    for place, delivery in enumerate(deliveries):
+    for place, delivery in enumerate(deliveries, first):
         large = is_large(delivery)
         if large and transformer is not None:
             made.rejected[place] = f"a message of {delivery.size} bytes, which its transformer can't be given"
             continue
         try:
-            given = _message(delivery, now, large=large)
+            given = message_of(delivery, now, large=large)
             message = given if transformer is None else _transformed(transformer, given)
         except _TransformerFailed as error:
             made.failed[place] = str(error)

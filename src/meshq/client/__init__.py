@@ -27,6 +27,15 @@ from meshq.client._network_calls import (
     reroute,
     topic_id,
 )
+from meshq.client._run_calls import (
+    RunsOnTheWay,
+    Settlement,
+    deliveries_of,
+    known_window,
+    onward_runs,
+    receive_spans,
+    settle_spans,
+)
 from meshq.client.admin._client_balancer import ClientBalancer
 from meshq.client.admin._cluster_queues import (
     ClusteredConsumer,
@@ -63,6 +72,7 @@ from meshq.client.link._log_link import LogLink, LogPiece
 from meshq.client.link._peer_link import PeerLink
 from meshq.client.link._probe import BrokerProbe, ProbedBroker, same_node
 from meshq.client.link._topology import ScaledDown, TopologyChanged, TopologyNode, topology_of
+from meshq.client.outgoing._outbox import OutgoingRun
 from meshq.client.receive._body_stream import BodyStream
 from meshq.client.receive._consumer import AckMode, Consumer, ConsumerStatistics
 from meshq.client.receive._consumer_tap import ConsumerTap
@@ -133,6 +143,7 @@ __all__ = [
     "MessageTrace",
     "NetworkQueue",
     "NodeRoute",
+    "OutgoingRun",
     "PeerEvents",
     "PeerLink",
     "PreparedTransaction",
@@ -146,8 +157,10 @@ __all__ = [
     "ReceivedMessage",
     "Redirected",
     "RowColumns",
+    "RunsOnTheWay",
     "ScaledDown",
     "SequenceHole",
+    "Settlement",
     "SinkStatistics",
     "Stage",
     "StageStatistics",
@@ -159,24 +172,29 @@ __all__ = [
     "check_serving",
     "cluster_queue",
     "connect",
+    "deliveries_of",
     "demand_of",
     "factory_of",
     "forget_window",
     "holes_between",
     "keep_to_node",
     "kept_queues",
+    "known_window",
     "network_consumer",
     "on_failed_attempts",
+    "onward_runs",
     "path_beyond",
     "place_of",
     "put_back",
     "range_reader",
+    "receive_spans",
     "reroute",
     "same_node",
     "send_bodies",
     "send_bridged",
     "send_columns",
     "settle_by_consumer",
+    "settle_spans",
     "shown_url",
     "stream_bridged",
     "topic_id",

@@ -70,6 +70,11 @@ class Completion:
         else:
             await trio.lowlevel.checkpoint()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of an operation that has failed; None: it has completed, or is not decided."""
+        return self._error
+
     def result(self) -> Any:
         """Return the value of a completed operation, or raise its error."""
         if self._error is not None:

@@ -14,7 +14,7 @@ import trio
 from meshq import limits
 from meshq.abc import WallClock
 from meshq.address import SEPARATOR
-from meshq.bridge import BridgeCounts, BridgeSettings, Forwarder, delivery_id
+from meshq.bridge import BridgeCounts, BridgeSettings, DeliveryIds, Forwarder
 from meshq.client import (
     Client,
     Consumer,
@@ -412,7 +412,7 @@ class Direction:
                 if queue.routing != "anycast":
                     # Which topics may cross says another setting than which queues.
                     raise NotFoundError(f"{address!r} is a topic here, and a queue at the other broker")
-                identify = partial(delivery_id, broker.store, queue.number)
+                identify = DeliveryIds(broker.store, queue.number)
             forwarder = Forwarder(
                 settings=self._bridge_settings(address),
                 there=self._target,
@@ -429,7 +429,8 @@ class Direction:
             forwarding.consumer = consumer
             self._look.wake()
             self._changed()
-            await self._pump(key, forwarding, forwarder)
+            async with forwarder:
+                await self._pump(key, forwarding, forwarder)
             # What comes from now on is for the one that is opened if it is wanted again, before this one is closed.
             forwarding.ended = key.is_topic
             self._look.wake()

@@ -331,11 +331,11 @@ class RunView:
         _, ids, headers, _, _ = self._columns or self._read()
         return bytes(self.run.body[ids[index] : headers[index]])
 
-    def all_headers(self) -> list[bytes]:
-        """The encoded optional headers of all messages, in order."""
+    def headers_between(self, start: int, end: int) -> list[bytes]:
+        """The encoded optional headers of some messages, in order."""
         _, ids, headers, _, _ = self._columns or self._read()
         data = self.data
-        return [data[start:end] for start, end in zip(ids, headers, strict=True)]
+        return [data[low:high] for low, high in zip(ids[start:end], headers[start:end], strict=True)]
 
     def attached(self, index: int) -> int:
         """The bytes of one message's optional headers and properties."""

@@ -83,7 +83,7 @@ class RunMessages:
     def accepted_by_path(self, verdict: Callable[[MessageView], bool | None], rows: Sequence[int]) -> list[int]:
         """The rows that a filter accepts which asks for the path alone: messages with the same headers are put to the
         filter once."""
-        headers = self._view.all_headers()
+        headers = self._view.headers_between(0, self._run.content.rows)
         known: dict[bytes, bool] = {}
         for row in rows:
             if (header := headers[row]) not in known:

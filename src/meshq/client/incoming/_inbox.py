@@ -260,6 +260,23 @@ class Inbox(Generic[M]):
         self._current, self._position = run, index
         return taken
 
+    def take_spans(self, most: int) -> list[DeliverySpan]:
+        """Hand over up to ``most`` messages as spans; nothing is acknowledged at hand-over."""
+        taken: list[DeliverySpan] = []
+        while most and not self.empty:
+            run = self._current
+            if run is None:
+                run, self._position = self._runs.popleft(), 0
+            start = self._position
+            count = min(run.rows - start, most)
+            taken.append(DeliverySpan(run, start, count))
+            most -= count
+            self.open += count
+            self._position = start + count
+            self.handed = run.first + start + count
+            self._current = run if self._position < run.rows else None
+        return taken
+
     # -- handing over by another thread
 
     def lend(self) -> list[DeliveredRun]:

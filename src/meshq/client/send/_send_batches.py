@@ -121,6 +121,36 @@ def _plain_run(bodies: Sequence[bytes], durable: bool, stamp: int, batch: SendBa
     return OutgoingRun(encode_run(bodies), durable, stamp, batch, plain=True)
 
 
+def cut_rows(
+    bodies: Sequence[bytes], rows: Sequence[Row], durable: Sequence[bool], stamp: int, batch: SendBatch
+) -> list[OutgoingRun]:
+    """Cut messages whose envelopes are encoded into runs, in order."""
+    runs: list[OutgoingRun] = []
+    start, count = 0, len(bodies)
+    while start < count:
+        end = min(count, start + limits.RUN_MESSAGES_MAX)
+        if durable[start:end].count(durable[start]) < end - start:
+            end = durable.index(not durable[start], start)
+        if _size(bodies[start:end], rows[start:end]) > limits.RUN_BYTES_TARGET:
+            size = 0
+            for at in range(start, end):
+                size += _size(bodies[at : at + 1], rows[at : at + 1])
+                if size > limits.RUN_BYTES_TARGET:
+                    end = max(at, start + 1)
+                    break
+        envelopes = cast("Sequence[Envelope]", rows[start:end])
+        run = OutgoingRun(encode_run(bodies[start:end], envelopes), durable[start], stamp, batch)
+        run.start = start
+        runs.append(run)
+        start = end
+    return runs
+
+
+def _size(bodies: Sequence[bytes], rows: Sequence[Row]) -> int:
+    _, ids, headers, properties = zip(*rows, strict=True)
+    return sum(sum(map(len, column)) for column in (bodies, ids, headers, properties))
+
+
 def cut_into_runs(
     messages: Iterable[bytes | Message | BridgedMessage],
     encoder: EnvelopeEncoder,

@@ -157,8 +157,9 @@ class ClientSession:
         self.stream.flush()
         return await self.deadlines.wait(call)
 
-    def settle_call(self, inbox: Inbox[Any]) -> Call:
-        """Make a call that is answered when the acknowledgements of ``inbox`` are stored."""
+    def settle_call(self, inbox: Inbox[Any], on_end: Callable[[], None] | None = None) -> Call:
+        """Make a call that is answered when the acknowledgements of ``inbox`` are stored; ``on_end`` is called when it
+        has ended."""
 
         def make(number: int) -> Frame:
             self.stream.settling.pop(inbox, None)
@@ -171,7 +172,8 @@ class ClientSession:
             frames[-1].first = number
             return frames[-1]
 
-        return Call("an acknowledgement", make, epoch=self.facts.epoch)
+        failed = None if on_end is None else lambda _: on_end()
+        return Call("an acknowledgement", make, epoch=self.facts.epoch, on_answer=on_end, on_failed=failed)
 
     # -- in
 

@@ -1,0 +1,134 @@
+"""The flights of a forwarder: messages that are sent together and not waited for, while others follow.
+
+A forwarder that waits for each answer has either itself, its target or one of the two disks at work, never all of them.
+So it sends on as long as its window allows; what the target has confirmed is acknowledged in the order in which it was
+sent, and counts for the window until that is stored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from meshq.client import (
+    Consumer,
+    DeliverySpan,
+    RunsOnTheWay,
+    Settlement,
+    receive_spans,
+    settle_spans,
+)
+from meshq.errors import StaleDeliveryError
+
+
+class Flight(NamedTuple):
+    """Messages that were sent together."""
+
+    address: str
+    spans: Sequence[DeliverySpan]
+    messages: int
+    sending: RunsOnTheWay
+
+
+class _Settling(NamedTuple):
+    """Acknowledgements that are being stored, and how many messages of each address they settle."""
+
+    settlement: Settlement
+    counts: Counter[str]
+
+
+class Flights:
+    """The flights from one consumer to one target, in the order in which they were sent."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._flights: deque[Flight] = deque()
+        self._settling: deque[_Settling] = deque()
+        self._under_way: Counter[str] = Counter()
+
+    def __bool__(self) -> bool:
+        """Whether something was sent of which it is not known what became of it."""
+        return bool(self._flights)
+
+    def under_way(self, address: str) -> int:
+        """The messages that were sent to an address and whose acknowledgement is not stored."""
+        return self._under_way[address]
+
+    def decided(self) -> bool:
+        """Whether it is known what became of the first flight."""
+        return bool(self._flights) and self._flights[0].sending.done
+
+    @property
+    def troubled(self) -> bool:
+        """Whether what was sent first is refused, or broken."""
+        return self.decided() and self._flights[0].sending.failure is not None
+
+    def begin(self, flight: Flight) -> None:
+        """Take a flight that was sent."""
+        self._flights.append(flight)
+        self._under_way[flight.address] += flight.messages
+
+    def settle(self) -> int:
+        """Acknowledge what the target has confirmed, up to the first flight of which that is not known; return how many
+        messages.
+
+        Raises:
+            MeshqError: an acknowledgement came too late, or could not be stored.
+        """
+        counts: Counter[str] = Counter()
+        fresh = True
+        while self.decided() and not self.troubled:
+            flight = self._flights.popleft()
+            flight.sending.end()
+            fresh &= settle_spans(self._consumer, flight.spans)
+            counts[flight.address] += flight.messages
+        if counts:
+            self._settling.append(_Settling(Settlement(self._consumer), counts))
+        while self._settling and self._settling[0].settlement.done:
+            settlement, stored = self._settling.popleft()
+            settlement.result()
+            self._under_way -= stored
+        if not fresh:
+            raise StaleDeliveryError("the session or consumer of what was sent is gone; the messages come again")
+        return counts.total()
+
+    def take_troubled(self) -> Flight:
+        """Take the first flight, which is refused or broken; nothing of it is under way any more."""
+        flight = self._flights.popleft()
+        flight.sending.end()
+        self._under_way[flight.address] -= flight.messages
+        return flight
+
+    async def wait(self) -> None:
+        """Wait until it is known what became of the first flight, or an acknowledgement is stored.
+
+        Checkpoint: always.  Cancellation: nothing has changed.
+        Raises:
+            MeshqError: the consumer is gone.
+        """
+        await receive_spans(self._consumer, 0, self._is_over)
+
+    def _is_over(self) -> bool:
+        return self.decided() or (bool(self._settling) and self._settling[0].settlement.done)
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether an acknowledgement is being stored."""
+        return bool(self._settling)
+
+    def give_up(self) -> int:
+        """End all waits: what is confirmed is acknowledged, what is not goes back as never delivered; return how many
+        messages are acknowledged."""
+        confirmed = 0
+        for flight in self._flights:
+            done = flight.sending.done and flight.sending.failure is None
+            confirmed += flight.messages if done else 0
+            flight.sending.end()
+            settle_spans(self._consumer, flight.spans, back=not done)
+        for settling in self._settling:
+            settling.settlement.give_up()
+        self._flights.clear()
+        self._settling.clear()
+        self._under_way.clear()
+        return confirmed
