@@ -1,4 +1,4 @@
-"""Replay in a network at peace: what lost its consumer goes back to where it is wanted, and comes to rest."""
+"""Replay in a network at peace: messages go back to consumers, and come to rest."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ EACH: Final = 3
 
 
 class Returning:
-    """What lost its consumer, and what nobody accepts."""
+    """The checks of replay in one network."""
 
     def __init__(self, stage: SimulatedNetwork) -> None:
         self._stage = stage
         self._rng = stage.simulation.swarm.rng("returning")
 
     async def check(self) -> None:
-        """Check that what nobody accepts comes to rest; and, where all connectors have replay, that what lost its
-        consumer goes back if it is wanted, and else stays."""
+        """Check that messages come to rest; and, where all connectors have replay, that a message without a consumer
+        goes back to a broker with one."""
         await self._check_rest()
         if self._stage.shape.replay == "all":
             await self._check_left()
@@ -73,7 +73,7 @@ class Returning:
         )
 
     async def _check_rest(self) -> None:
-        """Consumers at two brokers accept nothing of what is sent at each."""
+        """Check that messages which no consumer accepts come to rest."""
         stage = self._stage
         async with AsyncExitStack() as stack:
             for name in self._rng.sample(stage.shape.names, 2):
