@@ -1,4 +1,4 @@
-"""Replay in a network at peace: what lost its consumer goes back to where it is wanted, and comes to rest."""
+"""Replay in a network at peace: messages go back to consumers, and come to rest."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ EACH: Final = 3
 
 
 class Returning:
-    """What lost its consumer, and what nobody accepts."""
+    """The checks of replay in one network."""
 
     def __init__(self, stage: SimulatedNetwork) -> None:
         self._stage = stage
         self._rng = stage.simulation.swarm.rng("returning")
 
     async def check(self) -> None:
-        """Check that what nobody accepts comes to rest; and, where all connectors have replay, that what lost its
-        consumer goes back if it is wanted, and else stays."""
+        """Check that messages come to rest; and, where all connectors have replay, that a message without a consumer
+        goes back to a broker with one."""
         await self._check_rest()
         if self._stage.shape.replay == "all":
-            await self._check_left()
+            await self._check_left(LEFT[0], kept=False)
+            await self._check_left(LEFT[1], kept=True)
             if self._stage.shape.free:
                 await self._check_all_come()
 
-    async def _consuming(self, stack: AsyncExitStack, name: str, queue: str, filter: str | None) -> Consumer:
+    async def _consuming(
+        self, stack: AsyncExitStack, name: str, queue: str, filter: str | None, window: int = 100
+    ) -> Consumer:
         client = await stack.enter_async_context(self._stage.nodes[name].broker.client())
-        return await stack.enter_async_context(client.consumer(queue, filter=filter))
+        return await stack.enter_async_context(client.consumer(queue, filter=filter, window=window))
 
     async def _send(self, name: str, queue: str, halves: Iterable[int]) -> dict[str, int]:
         """Send a message of each of these halves; return its half by its body."""
@@ -73,7 +76,7 @@ class Returning:
         )
 
     async def _check_rest(self) -> None:
-        """Consumers at two brokers accept nothing of what is sent at each."""
+        """Check that messages which no consumer accepts come to rest."""
         stage = self._stage
         async with AsyncExitStack() as stack:
             for name in self._rng.sample(stage.shape.names, 2):
@@ -88,24 +91,22 @@ class Returning:
                 return
             stage.wrong("W9", f"what nobody accepts is still under way after {REST_S:g} s, {before} in all")
 
-    async def _check_left(self) -> None:
-        """A consumer takes nothing and goes; then its messages are wanted in part, or stay wanted in part."""
+    async def _check_left(self, queue: str, *, kept: bool) -> None:
+        """Check what becomes of messages whose consumer goes: a half is wanted at a neighbour, and the other half not
+        at all, or ``kept`` by a busy consumer where it is."""
         stage = self._stage
         home, away = self._rng.choice([*stage.shape.edges, *((other, one) for one, other in stage.shape.edges)])
         async with AsyncExitStack() as stack:
-            await self._consuming(stack, away, LEFT, None)
+            await self._consuming(stack, away, queue, None)
             await trio.sleep(1)
-            sent = await self._send(home, LEFT, (0, 1) * EACH)
-            await self._until_at(away, sent)
-        wanted: str | None = "half = 1"
-        stays = self._rng.random() < 0.5
+            sent = await self._send(home, queue, (0, 1) * EACH)
+            await self._until_at(away, queue, sent)
         async with AsyncExitStack() as stack:
-            if stays:
-                # Who is away accepts one half and takes nothing of it; the other one accepts everything.
-                keeper = await self._consuming(stack, away, LEFT, "half = 0")
+            if kept:
+                keeper = await self._consuming(stack, away, queue, "half = 0", window=1)
                 await keeper.receive_many(1, timeout=0.1)
-                wanted = None
-            consumer, got = await self._consuming(stack, home, LEFT, wanted), Counter[int]()
+            consumer = await self._consuming(stack, home, queue, None if kept else "half = 1")
+            got = Counter[int]()
             with trio.move_on_after(BOUND_S):
                 while got[1] < EACH:
                     for delivery in await consumer.receive_many(100, timeout=0.5):
@@ -118,14 +119,14 @@ class Returning:
                 stage.wrong(
                     "W9", f"from {away}, where a half is wanted or not, to {home} came {dict(got)} of {EACH} each"
                 )
-            moved = {uid: place for uid, place in (await self._places(LEFT)).items() if place != (away, 0)}
+            moved = {uid: place for uid, place in (await self._places(queue)).items() if place != (away, 0)}
             if moved and stage.shape.is_tree:
                 stage.wrong("W9", f"what only {away} accepts, or nobody, went away from there: {moved}")
 
-    async def _until_at(self, name: str, sent: Iterable[str]) -> None:
+    async def _until_at(self, name: str, queue: str, sent: Iterable[str]) -> None:
         with trio.move_on_after(BOUND_S):
             while True:
-                there = {uid for uid, place in (await self._places(LEFT)).items() if place[0] == name}
+                there = {uid for uid, place in (await self._places(queue)).items() if place[0] == name}
                 if there.issuperset(sent):
                     return
                 await trio.sleep(0.2)

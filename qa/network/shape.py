@@ -49,7 +49,7 @@ MANY: Final = 10
 LAST: Final = "last"
 #: The queues of messages that nobody accepts, and of those that are left where nobody consumes any more.
 REST: Final = "rest"
-LEFT: Final = "left"
+LEFT: Final = ("left", "left_and_kept")
 #: The topic of the whole run, and the one of the end.
 TOPIC: Final = "topic"
 LAST_TOPIC: Final = "last_topic"

@@ -90,6 +90,7 @@ async def test_nothing_goes_back_to_a_consumer_that_does_not_accept_it() -> None
         assert (await made.count("b", "q"), carried(made, "ab")) == (10, 10)
 
 
+@pytest.mark.slow
 async def test_what_nobody_accepts_comes_to_rest() -> None:
     """Over more than one hop the filters behind are not known."""
     graph = {"d": "", "c": "d", "b": "c", "a": "b"}

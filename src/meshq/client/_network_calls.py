@@ -196,8 +196,8 @@ async def reroute(consumer: Consumer, routes: tuple[str, ...], replay: str = "")
 
 
 def path_beyond(delivery: Delivery, node_id: str, name: str, target_id: str) -> str:
-    """Return the path of a message that a broker forwards to the one with the id ``target_id``, encoded: that on which
-    it came, and this broker; or, where it goes back, what is left of it there."""
+    """Return the encoded path of a message at the broker ``target_id``, to which a broker with this id and name
+    forwards it."""
     been = delivery._broker_path
     return encode_path(*been.beyond(PathStep(node_id, name), target_id))
 

@@ -103,7 +103,7 @@ class _Forwarding:
 
     @property
     def to_tell(self) -> tuple[tuple[str, ...], str]:
-        """What its broker is to be told of it: the ways, and the filter of what goes there again."""
+        """The ways, and the filter of messages that go there again: all that its broker is told."""
         return self.wanted.routes, self.wanted.replay
 
     def stay(self, wanted: WantedConsumer) -> None:

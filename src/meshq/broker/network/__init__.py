@@ -1,1 +1,1 @@
-"""Replay in a network of brokers: what nobody accepts here goes back to where it is wanted."""
+"""Replay in a network of brokers: messages without a consumer go back to a broker with one."""

@@ -12,7 +12,7 @@ from meshq.selector import Filter, parse_filter
 
 
 class Replay:
-    """Keeps the filters of network consumers, so that what goes back is accepted by nobody here."""
+    """Keeps the filters of network consumers with replay."""
 
     __slots__ = ("_node_id", "_schedule_dispatch")
 
@@ -21,7 +21,7 @@ class Replay:
         self._schedule_dispatch = schedule_dispatch
 
     def follow(self, queue: Queue) -> None:
-        """Work the filters out anew: a consumer has come or gone, or what it wants has changed."""
+        """Make the filters anew: a consumer has come, gone or changed."""
         for consumer in queue.roster.replaying:
             filter = self._filter(consumer, queue)
             if filter is not None and filter != consumer.filter:

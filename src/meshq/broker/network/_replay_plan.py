@@ -1,4 +1,4 @@
-"""Which messages go back: those that nobody here accepts, over brokers that have had them, to where they are wanted.
+"""Decides which messages go back to a broker that has had them: the ones that no consumer of their queue accepts.
 
 A message keeps the path from where it was sent to where it is.  If it goes to a broker on that path it goes back: its
 path is again what it was there.  So a path never has a broker twice, and the way back needs no TTL.  How often a
@@ -38,7 +38,7 @@ def is_open(been: BrokerPath, node_id: str, way: Sequence[str], hops: int) -> bo
 
 
 class ReplayFilter(Filter):
-    """The filter of a network consumer that also gets what goes back.
+    """The filter of a network consumer with replay: it also accepts messages that go back.
 
     ``onward``: the filter of what goes on over brokers that have not had it.  Others are told of that alone: what goes
     back is nothing to wait for.
@@ -88,7 +88,7 @@ class ReplayFilter(Filter):
 
 
 def onward_of(filter: Filter | None) -> Filter | None:
-    """Return the filter of a consumer without what goes back; None: it accepts everything."""
+    """Return the filter of a consumer as it is without replay; None: there is none."""
     return filter.onward if isinstance(filter, ReplayFilter) else filter
 
 

@@ -351,7 +351,7 @@ class SessionConsumers:
 
 
 def _checked(replay: str) -> str:
-    """Return the filter of what goes back, if any.
+    """Check the filter of messages that go back; return its text.
 
     Raises:
         FilterError: it is no condition.
