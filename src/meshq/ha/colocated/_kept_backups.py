@@ -68,9 +68,16 @@ class KeptBackups:
         return is_left_behind(epoch=found.epoch, acted=found.acted, claimed=found.claimed, node_epoch=node_epoch)
 
     def set_aside(self, number: int) -> None:
-        """Forget a backup for good; its store stays, under a name that no start takes.  Raises: OSError."""
+        """Forget a backup for good; its store stays, under a name that no start takes.  Durable after ``sync``.
+
+        Raises:
+            OSError: it is remembered as before.
+        """
         name = f"{PREFIX}{number}"
         self._disk.move_directory(f"{self._root}/{name}", f"{self._root}/{ASIDE}{name}")
+
+    def sync(self) -> None:
+        """Make it durable which backups were set aside.  Raises: OSError."""
         self._disk.sync_directory(self._root)
 
     def _directory(self, number: int) -> str:

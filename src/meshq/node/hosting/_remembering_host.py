@@ -226,9 +226,20 @@ class RememberingHost(BackupHost):
                 return
             # It may have taken over until it has stopped.
             if not await self._set_aside(places, epoch):
-                assert one.request is not None
-                packed = one.request.encode()
-                self._begin_or_hold(KeptBackup(number=places.number, place=places.place, request=packed))
+                await self._go_on(one, places)
+
+    async def _go_on(self, one: RunningBackup, places: HostedPlaces) -> None:
+        """Begin a backup again that was stopped, and is not set aside; hold it if it can't be remembered."""
+        assert one.request is not None
+        packed = one.request.encode()
+        kept = KeptBackup(number=places.number, place=places.place, request=packed)
+        try:
+            await self._keep(places, packed)
+        except RefusedError as error:
+            self._complain(f"{places.name} is not begun again: %s", error)
+            self._hold(kept)
+        else:
+            self._begin_or_hold(kept)
 
     def _may_end(self, one: RunningBackup) -> bool:
         """Whether a backup runs that neither serves nor follows its node, which has one replica only."""
@@ -251,6 +262,12 @@ class RememberingHost(BackupHost):
         except OSError as error:
             self._complain(f"{places.name} is not set aside: %s", error)
             return False
+        # From here on its directory is gone, whatever the disk says.  A loss of power may bring it back, with the file
+        # by which it is remembered: then the next life begins it, and its node ends it again.
+        try:
+            await self._env.threads.run(self._kept.sync, pool=OWN_POOL)
+        except OSError as error:
+            self._complain(f"{places.name} is set aside, until a loss of power perhaps: %s", error)
         _log.info("%s is set aside: its node has another replica", places.name, extra={"event": "backup_set_aside"})
         return True
 
