@@ -196,6 +196,26 @@ async def test_a_backup_that_ends_is_begun_again_and_one_that_is_not_remembered_
         assert again is not fake and names(b) == [("colocated_backup_1", "a")]
 
 
+async def test_a_request_that_is_refused_because_the_disk_fails_changes_nothing_for_the_next_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with machines() as (ground, _):
+        faults = ground.disks["b"].faults
+        async with host(ground, monkeypatch, max_backups=2) as b:
+            assert await decided(b, asked(ground, "a")) == ("colocated_backup_1", "")
+            # The file is in its place when the directory's sync fails: of a new backup, and with other settings.
+            faults.inject("sync_directory", path="colocated_backup_2", times=1)
+            name, why = await decided(b, asked(ground, "c"))
+            assert name == "" and "can't remember" in why and not faults.injections
+            faults.inject("sync_directory", path="colocated_backup_1", times=1)
+            changed = asked(ground, "a", memory_limit=77_000_000)
+            name, why = await decided(b, changed)
+            assert name == "" and "can't remember" in why and not faults.injections
+        async with host(ground, monkeypatch, max_backups=2) as b:
+            assert names(b) == [("colocated_backup_1", "a")]
+            assert b.values(changed.node_id)["mine_request"] == asked(ground, "a").digest
+
+
 def test_what_a_host_remembers_is_read_as_it_was_written_or_named() -> None:
     kept, disk = KeptBackup(number=7, place=2, request=b"\0x"), SimDisk()
     assert KeptBackup.decode(7, kept.encode(), "f") == kept
@@ -204,8 +224,8 @@ def test_what_a_host_remembers_is_read_as_it_was_written_or_named() -> None:
             KeptBackup.decode(7, wrong, "f")
     backups = KeptBackups(disk, "/h")
     assert backups.look().latest == 0
-    backups.keep(kept)
-    backups.keep(attrs.evolve(kept, number=11))
+    backups.keep(kept, None)
+    backups.keep(attrs.evolve(kept, number=11), None)
     backups.set_aside(11)
     backups.sync()
     found = backups.look()

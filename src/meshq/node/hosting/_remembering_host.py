@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
+import attrs
 import trio
 
 from meshq.errors import DamagedError, MeshqError, NotActiveError, RefusedError, SettingsError
@@ -162,7 +163,7 @@ class RememberingHost(BackupHost):
         else:
             places = plan.places_for(request)
         self._made(request, places)
-        await self._keep(places, packed)
+        await self._keep(places, packed, None if held is None else held.request)
         if held is not None:
             del self._held[held.number]
             plan.ended(places.name)
@@ -176,20 +177,26 @@ class RememberingHost(BackupHost):
         self._made(request, places)
         if not self._rests(one):
             raise RefusedError(serves)
-        await self._keep(places, packed)
+        assert one.request is not None
+        before = one.request.encode()
+        await self._keep(places, packed, before)
         if not self._rests(one):
             # It has taken over meanwhile.
-            assert one.request is not None
-            await self._keep(places, one.request.encode())
+            await self._keep(places, before, before)
             raise RefusedError(serves)
         await self._stop(one, failover=True)
         self._begin(request, places)
 
-    async def _keep(self, places: HostedPlaces, packed: bytes) -> None:
-        """Remember a backup before it begins.  Raises: RefusedError."""
+    async def _keep(self, places: HostedPlaces, packed: bytes, before: bytes | None) -> None:
+        """Remember a backup before it begins; ``before``: the request that is remembered.
+
+        Raises:
+            RefusedError: it is remembered as before, as far as the disk allows.
+        """
         kept = KeptBackup(number=places.number, place=places.place, request=packed)
+        old = None if before is None else attrs.evolve(kept, request=before)
         try:
-            await self._env.threads.run(self._kept.keep, kept, pool=OWN_POOL)
+            await self._env.threads.run(self._kept.keep, kept, old, pool=OWN_POOL)
         except OSError as error:
             raise RefusedError(f"{self._settings.name!r} can't remember the backup: {error}") from error
 
@@ -234,7 +241,7 @@ class RememberingHost(BackupHost):
         packed = one.request.encode()
         kept = KeptBackup(number=places.number, place=places.place, request=packed)
         try:
-            await self._keep(places, packed)
+            await self._keep(places, packed, packed)
         except RefusedError as error:
             self._complain(f"{places.name} is not begun again: %s", error)
             self._hold(kept)
