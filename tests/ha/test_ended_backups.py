@@ -170,9 +170,8 @@ async def test_a_replica_of_before_that_is_held_is_ended_too(monkeypatch: pytest
     async with machines() as (ground, _):
         async with remembering(ground, monkeypatch, max_backups=1) as b:
             await decided(b, gone(replica_of(ground, "a")))
-            await b._keep(
-                b._plan.places_of(replica_of(ground, "a").node_id), gone(replica_of(ground, "a", **SECURED)).encode()
-            )
+            places = b._plan.places_of(replica_of(ground, "a").node_id)
+            await b._keep(places, gone(replica_of(ground, "a", **SECURED)).encode(), None)
         async with remembering(ground, monkeypatch, max_backups=1) as b:
             assert names(b) == [] and (await decided(b, replica_of(ground, "c")))[0] == ""
             assert (await end(b)).requester == "a" and directories(ground) == [ASIDE]

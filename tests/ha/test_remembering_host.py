@@ -109,6 +109,46 @@ async def test_a_store_that_may_be_the_newest_is_not_set_aside(
         assert names(b) == ([] if ends else [("colocated_backup_1", "a")])
 
 
+@pytest.mark.parametrize("undone", [False, True])
+async def test_a_backup_whose_directory_is_renamed_runs_no_more_although_the_disk_fails_then(
+    undone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machines() as (ground, _):
+        disk = ground.disks["b"]
+        async with host(ground, monkeypatch) as b:
+            await decided(b, asked(ground, "a"))
+            remember(ground, 1, epoch=4)
+            disk.faults.inject("sync_directory", path="/data", times=1)
+            await end(b, asked(ground, "a"), 5)
+            assert names(b) == [] and not disk.faults.injections
+            assert [one for one in disk.names("/data") if "colocated" in one] == ["oldreplica.colocated_backup_1"]
+            if undone:
+                # As a loss of power may leave it.
+                disk.mount().move_directory("/data/oldreplica.colocated_backup_1", "/data/colocated_backup_1")
+        async with host(ground, monkeypatch) as b:
+            assert names(b) == ([("colocated_backup_1", "a")] if undone else [])
+            await end(b, asked(ground, "a"), 5)
+            assert names(b) == []
+            assert await decided(b, asked(ground, "a")) == ("colocated_backup_2", "")
+
+
+async def test_a_backup_that_is_begun_again_instead_of_being_set_aside_is_remembered_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with machines() as (ground, _), host(ground, monkeypatch) as b:
+        disk = ground.disks["b"]
+        await decided(b, asked(ground, "a"))
+        remember(ground, 1, epoch=4)
+        disk.faults.inject("move_directory", times=2)
+        disk.faults.inject("replace", path="hosted", times=1)
+        await end(b, asked(ground, "a"), 5)
+        # It can't be remembered: its number and its ports are held, until its node asks for it.
+        assert names(b) == [] and [*b._held] == [1]
+        assert await decided(b, asked(ground, "a")) == ("colocated_backup_1", "")
+        await end(b, asked(ground, "a"), 5)
+        assert names(b) == [("colocated_backup_1", "a")] and "hosted" in disk.names("/data/colocated_backup_1")
+
+
 async def test_a_backup_that_takes_over_while_it_is_told_to_end_is_begun_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,6 +196,26 @@ async def test_a_backup_that_ends_is_begun_again_and_one_that_is_not_remembered_
         assert again is not fake and names(b) == [("colocated_backup_1", "a")]
 
 
+async def test_a_request_that_is_refused_because_the_disk_fails_changes_nothing_for_the_next_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with machines() as (ground, _):
+        faults = ground.disks["b"].faults
+        async with host(ground, monkeypatch, max_backups=2) as b:
+            assert await decided(b, asked(ground, "a")) == ("colocated_backup_1", "")
+            # The file is in its place when the directory's sync fails: of a new backup, and with other settings.
+            faults.inject("sync_directory", path="colocated_backup_2", times=1)
+            name, why = await decided(b, asked(ground, "c"))
+            assert name == "" and "can't remember" in why and not faults.injections
+            faults.inject("sync_directory", path="colocated_backup_1", times=1)
+            changed = asked(ground, "a", memory_limit=77_000_000)
+            name, why = await decided(b, changed)
+            assert name == "" and "can't remember" in why and not faults.injections
+        async with host(ground, monkeypatch, max_backups=2) as b:
+            assert names(b) == [("colocated_backup_1", "a")]
+            assert b.values(changed.node_id)["mine_request"] == asked(ground, "a").digest
+
+
 def test_what_a_host_remembers_is_read_as_it_was_written_or_named() -> None:
     kept, disk = KeptBackup(number=7, place=2, request=b"\0x"), SimDisk()
     assert KeptBackup.decode(7, kept.encode(), "f") == kept
@@ -164,8 +224,9 @@ def test_what_a_host_remembers_is_read_as_it_was_written_or_named() -> None:
             KeptBackup.decode(7, wrong, "f")
     backups = KeptBackups(disk, "/h")
     assert backups.look().latest == 0
-    backups.keep(kept)
-    backups.keep(attrs.evolve(kept, number=11))
+    backups.keep(kept, None)
+    backups.keep(attrs.evolve(kept, number=11), None)
     backups.set_aside(11)
+    backups.sync()
     found = backups.look()
     assert (found.latest, found.backups, found.damaged) == (11, (kept,), ())

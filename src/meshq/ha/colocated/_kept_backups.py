@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import attrs
 
 from meshq.abc import Disk
@@ -57,10 +59,28 @@ class KeptBackups:
         finally:
             file.close()
 
-    def keep(self, backup: KeptBackup) -> None:
-        """Remember a backup; durable on return.  Raises: OSError."""
-        make_directory(self._disk, self._directory(backup.number))
-        replace_file(self._disk, self._directory(backup.number), NAME, backup.encode())
+    def keep(self, backup: KeptBackup, before: KeptBackup | None) -> None:
+        """Remember a backup, as it was ``before`` if there was one; durable on return.
+
+        Raises:
+            OSError: it is remembered as before, unless the disk refuses that, too.
+        """
+        directory = self._directory(backup.number)
+        try:
+            make_directory(self._disk, directory)
+            replace_file(self._disk, directory, NAME, backup.encode())
+        except OSError:
+            # The file may be there all the same.
+            with suppress(OSError):
+                self._restore(directory, before)
+            raise
+
+    def _restore(self, directory: str, before: KeptBackup | None) -> None:
+        if before is not None:
+            replace_file(self._disk, directory, NAME, before.encode())
+            return
+        self._disk.remove(f"{directory}/{NAME}")
+        self._disk.sync_directory(directory)
 
     def is_left_behind(self, number: int, node_epoch: int) -> bool:
         """Whether a backup that does not run has nothing that its node lacks.  Raises: DamagedError, OSError."""
@@ -70,13 +90,19 @@ class KeptBackups:
     def set_aside(self, number: int) -> str:
         """Forget a backup for good; its store stays, under a name that no start takes.  Return where.
 
-        Raises: OSError.
+        Durable after ``sync``.
+
+        Raises:
+            OSError: it is remembered as before.
         """
         name = f"{PREFIX}{number}"
         aside = f"{self._root}/{ASIDE}{name}"
         self._disk.move_directory(f"{self._root}/{name}", aside)
-        self._disk.sync_directory(self._root)
         return aside
+
+    def sync(self) -> None:
+        """Make it durable which backups were set aside.  Raises: OSError."""
+        self._disk.sync_directory(self._root)
 
     def _directory(self, number: int) -> str:
         return f"{self._root}/{PREFIX}{number}"

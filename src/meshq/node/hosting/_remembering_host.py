@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
+import attrs
 import trio
 
 from meshq.errors import DamagedError, MeshqError, NotActiveError, RefusedError, SettingsError
@@ -103,8 +104,12 @@ class RememberingHost(BackupHost):
             return
         except MeshqError as error:
             self._complain(f"colocated_backup_{kept.number} of before is not begun: %s", error)
-            self._plan.hold(kept.number, kept.place)
-            self._held[kept.number] = kept
+            self._hold(kept)
+
+    def _hold(self, kept: KeptBackup) -> None:
+        """Give nobody else what a backup has that does not run; its node may ask again."""
+        self._plan.hold(kept.number, kept.place)
+        self._held[kept.number] = kept
 
     def _held_for(self, node_id: str) -> KeptBackup | None:
         """Return a backup of a node that is held, if there is one."""
@@ -153,7 +158,7 @@ class RememberingHost(BackupHost):
         else:
             places = plan.places_for(request)
         self._made(request, places)
-        await self._keep(places, packed)
+        await self._keep(places, packed, None if held is None else held.request)
         if held is not None:
             del self._held[held.number]
             plan.release(held.number)
@@ -167,20 +172,26 @@ class RememberingHost(BackupHost):
         self._made(request, places)
         if not self._rests(one):
             raise RefusedError(serves)
-        await self._keep(places, packed)
+        assert one.request is not None
+        before = one.request.encode()
+        await self._keep(places, packed, before)
         if not self._rests(one):
             # It has taken over meanwhile.
-            assert one.request is not None
-            await self._keep(places, one.request.encode())
+            await self._keep(places, before, before)
             raise RefusedError(serves)
         await self._stop(one, failover=True)
         self._begin(request, places)
 
-    async def _keep(self, places: HostedPlaces, packed: bytes) -> None:
-        """Remember a backup before it begins.  Raises: RefusedError."""
+    async def _keep(self, places: HostedPlaces, packed: bytes, before: bytes | None) -> None:
+        """Remember a backup before it begins; ``before``: the request that is remembered.
+
+        Raises:
+            RefusedError: it is remembered as before, as far as the disk allows.
+        """
         kept = KeptBackup(number=places.number, place=places.place, request=packed)
+        old = None if before is None else attrs.evolve(kept, request=before)
         try:
-            await self._env.threads.run(self._kept.keep, kept, pool=OWN_POOL)
+            await self._env.threads.run(self._kept.keep, kept, old, pool=OWN_POOL)
         except OSError as error:
             raise RefusedError(f"{self._settings.name!r} can't remember the backup: {error}") from error
 
@@ -217,9 +228,20 @@ class RememberingHost(BackupHost):
                 return
             # It may have taken over until it has stopped.
             if not await self._set_aside(places, epoch):
-                assert one.request is not None
-                packed = one.request.encode()
-                self._begin_or_hold(KeptBackup(number=places.number, place=places.place, request=packed))
+                await self._go_on(one, places)
+
+    async def _go_on(self, one: RunningBackup, places: HostedPlaces) -> None:
+        """Begin a backup again that was stopped, and is not set aside; hold it if it can't be remembered."""
+        assert one.request is not None
+        packed = one.request.encode()
+        kept = KeptBackup(number=places.number, place=places.place, request=packed)
+        try:
+            await self._keep(places, packed, packed)
+        except RefusedError as error:
+            self._complain(f"{places.name} is not begun again: %s", error)
+            self._hold(kept)
+        else:
+            self._begin_or_hold(kept)
 
     async def _end_named(self, name: str, *, force: bool) -> EndedBackup:
         """End a backup for good, also one of before that is held or can't be read; its directory gets another name."""
@@ -247,18 +269,19 @@ class RememberingHost(BackupHost):
         try:
             return await self._rename(places.number)
         except RefusedError:
-            assert one.request is not None
-            packed = one.request.encode()
-            self._begin_or_hold(KeptBackup(number=places.number, place=places.place, request=packed))
+            await self._go_on(one, places)
             raise
 
     async def _rename(self, number: int) -> str:
         """Set the directory of a backup aside, and return its path.  Raises: RefusedError: the disk has failed."""
+        name = f"colocated_backup_{number}"
         try:
-            return await self._env.threads.run(self._kept.set_aside, number, pool=OWN_POOL)
+            directory = await self._env.threads.run(self._kept.set_aside, number, pool=OWN_POOL)
         except OSError as error:
-            text = f"{self._settings.name!r} can't set aside the directory of colocated_backup_{number}: {error}"
+            text = f"{self._settings.name!r} can't set aside the directory of {name}: {error}"
             raise RefusedError(text, outcome="not_done") from error
+        await self._sync(name)
+        return directory
 
     def _may_end(self, one: RunningBackup) -> bool:
         """Whether a backup runs that neither serves nor follows its node, which has one replica only."""
@@ -281,8 +304,20 @@ class RememberingHost(BackupHost):
         except OSError as error:
             self._complain(f"{places.name} is not set aside: %s", error)
             return False
+        await self._sync(places.name)
         _log.info("%s is set aside: its node has another replica", places.name, extra={"event": "backup_set_aside"})
         return True
+
+    async def _sync(self, name: str) -> None:
+        """Make it durable that a backup is set aside.
+
+        Its directory is gone whatever the disk says.  A loss of power may bring it back, with the file by which it is
+        remembered: then the next life begins it, and it is ended again.
+        """
+        try:
+            await self._env.threads.run(self._kept.sync, pool=OWN_POOL)
+        except OSError as error:
+            self._complain(f"{name} is set aside, until a loss of power perhaps: %s", error)
 
     async def _live(self, one: RunningBackup) -> None:
         """Run a backup, one life after the other, until it is told to stop."""
