@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from benchmarks import against, report, results
+from benchmarks import activemq, against, report, results
 from benchmarks.processes import BenchmarkError
 from benchmarks.row import Row
 from benchmarks.rows import SYSTEMS, chosen
@@ -97,6 +97,10 @@ def run_rows(options: argparse.Namespace, command: str) -> int:
     result["commands"].append(command)
     failures = 0
     for row in chosen(options.rows):
+        if row.activemq and not activemq.is_here():
+            why = "it needs Debian's package activemq in /usr/share, and java on the path"
+            print(f"{row.key}: no ActiveMQ: {why}", file=sys.stderr)
+            continue
         runs, failed = run_row(shortened(row) if options.quick else row, systems, options)
         failures += failed
         if runs:

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import attrs
 
+from benchmarks import activemq
 from benchmarks.clusters import LIMIT_SECONDS
 from benchmarks.processes import START_SECONDS, BenchmarkError, Process, process_facts, python, used_between
 from benchmarks.workload import Workload
 
 MODULE = "benchmarks.network_nodes"
 CLIENTS = "benchmarks.ours"
+#: Of so many messages through meshq one goes through ActiveMQ, which takes as long or longer for it.
+ACTIVEMQ_SHARE = 40
 
 Figures = dict[str, float]
 Stream = Callable[[str, Workload], Figures]
@@ -73,6 +76,14 @@ def hops(stream: Stream, workload: Workload) -> Figures:
         "messages": count,
         "seconds": seconds,
     }
+
+
+def beside_activemq(stream: Stream, workload: Workload) -> Figures:
+    """The same messages through a chain of meshq, and some of them through one of ActiveMQ Classic, in the same run."""
+    figures = hops(stream, workload)
+    few = max(1, workload.count // ACTIVEMQ_SHARE // activemq.TOGETHER) * activemq.TOGETHER
+    figures |= activemq.hops(attrs.evolve(workload, count=few))
+    return figures | {"to_activemq": figures["rate"] / figures["activemq_rate"]}
 
 
 def demand(workload: Workload) -> Figures:

@@ -47,7 +47,10 @@ def _dies_with_parent() -> Callable[[], None] | None:
 class Process:
     """One child process that speaks JSON lines; use it as a context manager."""
 
-    def __init__(self, command: Sequence[str], *, name: str, directory: Path, product: str = "") -> None:
+    def __init__(
+        self, command: Sequence[str], *, name: str, directory: Path, product: str = "", quiet: bool = False
+    ) -> None:
+        """``quiet``: what it writes to its output is nobody's business."""
         self.name = name
         self.errors = directory / f"{name}.stderr"
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), product or str(ROOT / "src")])}
@@ -55,7 +58,7 @@ class Process:
             self._popen = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
                 stderr=errors,
                 cwd=directory,
                 env=environment,

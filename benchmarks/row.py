@@ -55,6 +55,8 @@ class Row:
     stretch: float = 1.0
     #: What the floor must reach of Redis here; below it the floor is no yardstick and is mended first.
     floor_to_redis: float | None = None
+    #: Whether ActiveMQ Classic is measured, too.
+    activemq: bool = False
 
     @property
     def family(self) -> str:

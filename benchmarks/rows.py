@@ -340,8 +340,33 @@ def _networks() -> tuple[Row, ...]:
             nominal={"ours": 100_000},
         )
     )
+    beside = [
+        Row(
+            key=f"P17-activemq-{number}",
+            lines=(
+                *_rate(f"durable, synced, 100 B, forwarded over {title}, with ActiveMQ Classic in the same run"),
+                Line(metric="activemq_rate", title=f"ActiveMQ Classic over {title}, persistent, 100 B", unit="/s"),
+                Line(
+                    metric="to_activemq",
+                    title=f"forwarded over {title}, beside ActiveMQ Classic",
+                    unit="x ActiveMQ",
+                    targets=(Target(at_least=20.0),),
+                ),
+                Line(
+                    metric="activemq_cpu_per_hop_us",
+                    title=f"ActiveMQ Classic: CPU of brokers a hop, {title}",
+                    unit="µs",
+                ),
+            ),
+            workloads={"ours": Workload(kind="hops-activemq", nodes=number + 1, frame=FLOOR_FRAME)},
+            nominal={"ours": 200_000 / number},
+            activemq=True,
+        )
+        for number, title in ((1, "one hop"), (3, "three hops"))
+    ]
     return (
         *hops,
+        *beside,
         Row(
             key="P17-demand",
             lines=(

@@ -240,6 +240,7 @@ CLUSTER_KINDS = {
     "replicated": lambda workload: pairs.replicated(workload, stream),
     "catch-up": pairs.catch_up,
     "hops": partial(networks.hops, stream),
+    "hops-activemq": partial(networks.beside_activemq, stream),
     "demand": networks.demand,
 }
 

@@ -22,7 +22,7 @@ class Workload:
     #: What a role does with it: "stream", "one" (each send awaited), "forward" (through two brokers), "inprocess-…",
     #: "backlog", "idle"; and of a cluster: "redistribute", "drain", "join", "idle-cluster"; and of a balancer:
     #: "redirects", "storm"; and of a pair: "failover", "replicated", "catch-up"; and of a network of brokers: "hops",
-    #: "demand".
+    #: "hops-activemq", "demand".
     kind: str = "stream"
     count: int = 1
     size: int = 100
