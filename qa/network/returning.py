@@ -92,8 +92,8 @@ class Returning:
             stage.wrong("W9", f"what nobody accepts is still under way after {REST_S:g} s, {before} in all")
 
     async def _check_left(self, queue: str, *, kept: bool) -> None:
-        """Check what becomes of messages whose consumer goes: a half is wanted at a neighbour, and the other half not
-        at all, or ``kept`` by a busy consumer where it is."""
+        """Check messages whose consumer goes: a neighbour wants a half, and the other half has no consumer, or is
+        ``kept`` by a busy one where it is."""
         stage = self._stage
         home, away = self._rng.choice([*stage.shape.edges, *((other, one) for one, other in stage.shape.edges)])
         async with AsyncExitStack() as stack:

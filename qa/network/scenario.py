@@ -26,6 +26,7 @@ from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import HistoryError
 from meshq.testing.history._history import History
 from qa.network.changing import AdvisoryReader, rewire
+from qa.network.dealing import Dealing
 from qa.network.lasting import LastingSubscription
 from qa.network.returning import Returning
 from qa.network.shape import KEPT, LAST, LAST_TOPIC, LASTING, QUEUES, TOPIC, NetworkShape, url
@@ -248,7 +249,7 @@ class SimulatedNetwork:
         self.simulation.swarm.count(f"fault.{kind}")
         self.history.note(f"{kind} between {one} and {other}, or of {node.name}")
         if kind == "reset":
-            fabric.reset(one, other)
+            self.reset(one, other)
         elif kind == "cut":
             fabric.partition([one], [other])
             await trio.sleep(self.rng.choice((0.3, 2.0, 6.0)))
@@ -267,6 +268,10 @@ class SimulatedNetwork:
             node.up()
         elif kind == "rewire":
             await rewire(self, node)
+
+    def reset(self, one: str, other: str) -> None:
+        """Break the connections between two machines."""
+        self._fabric.reset(one, other)
 
     def mend(self) -> None:
         """End the faults, and start the brokers that are down."""
@@ -453,6 +458,8 @@ async def network_scenario(simulation: Simulation) -> Outcome:
     await made.unsubscribe()
     await made.check_nothing_left()
     await made.account()
+    if made.shape.deals:
+        await Dealing(made).check()
     if made.violations:
         raise HistoryError(made.violations, "\n".join(f"{at_s:10.4f} {what}" for at_s, what in made.history.notes))
     return Outcome(made.history, made.faults, len(made.confirmed))

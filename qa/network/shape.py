@@ -39,6 +39,7 @@ NETWORK_SIGHTS: Final = (
     "replayed",
     "replayed_in_peace",
     "brought_back",
+    "dealt",
 )
 TOPOLOGIES: Final = ("chain", "star", "ring", "complete")
 PORT: Final = 5_000
@@ -78,6 +79,8 @@ class NetworkShape:
         self.names: tuple[str, ...] = tuple(f"n{number}" for number in range(size))
         #: Whether messages may go no further than the shortest way to the broker that is farthest off.
         self.tight: bool = seed // 7 % 2 == 1
+        #: Whether there is a cluster behind a broker, beside the network.
+        self.deals: bool = seed % 4 == 2
         #: Which connectors have replay: "all", "some" or none.
         self.replay: str = {1: "all", 3: "all", 4: "some"}.get(seed % 5, "")
         for sight in NETWORK_SIGHTS:

@@ -60,11 +60,11 @@ NETWORK_BUGS: Final = (
         checkers=("W3",),
     ),
     _Bug(
-        name="forget which brokers a message has left that goes back",
-        function="meshq.wire:BrokerPath.beyond",
-        old="[*self.left, *on_way[at + 1 :], step.node_id]",
-        new="()",
-        checkers=("W9",),
+        name="deal copies of a topic's message by their order and not by their ids",
+        function="meshq.broker:Copies._deal",
+        old="return sha256(ids[row] + node.encode()).digest()",
+        new="return sha256(ids[row] + own.encode() + node.encode()).digest()",
+        checkers=("W6",),
     ),
     _Bug(
         name="keep the filter of what goes back when a consumer leaves",
