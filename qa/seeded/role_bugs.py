@@ -8,6 +8,7 @@ from typing import Final
 from qa.seeded.bug import Bug
 
 #: What pairs of every kind promise of messages, of roles, and that somebody serves.
+_MESSAGES: Final = ("H1", "H2")
 _ROLES: Final = ("H1", "H2", "H3")
 _ALL: Final = ("H1", "H2", "H3", "H4", "H6")
 
@@ -42,10 +43,26 @@ STORE_BUGS: Final = (
 #: A node and its replica.
 REPLICA_BUGS: Final = (
     Bug(
+        name="confirm before the replica",
+        function="meshq.ha.replication:Replicator.durable",
+        old="reached = max(self._floor, self._has) if self.waits else self.placed",
+        new="reached = self.placed",
+        checkers=_MESSAGES,
+        stage="pair",
+    ),
+    Bug(
         name="drop the tail of the catch-up",
         function="meshq.ha.replication:Feeder._catch_up",
         old="within(await source.read(segment.number), upto)",
         new="within(await source.read(segment.number), upto)[:-1]",
+        checkers=_ALL,
+        stage="pair",
+    ),
+    Bug(
+        name="apply a record twice",
+        function="meshq.ha.replication:Follower._take_batch",
+        old="        self._journal.log.follow(followed(batch))\n",
+        new="        self._journal.log.follow(followed(batch))\n        self._journal.log.follow(followed(batch))\n",
         checkers=_ALL,
         stage="pair",
     ),

@@ -6,14 +6,12 @@ import json
 import math
 import random
 import zlib
-from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
 from meshq import (
-    Acceptor,
     Broker,
     ClusterConnection,
     Colocated,
@@ -337,51 +335,6 @@ def test_ports_do_not_wander_however_many_backups_end() -> None:
     for _ in range(3):
         assert accepted(plan, request("a")).place == 1
         plan.ended(IDS["a"], begun=False)
-
-
-def test_a_backup_that_would_listen_where_its_host_does_is_an_error_that_names_both(tmp_path: Path) -> None:
-    policy = Colocated(primary=SharedStorePrimary(), backup=SharedStoreBackup(), max_backups=2)
-    meeting: list[list[str | Acceptor]] = [
-        ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61816"],
-        ["tcp://127.0.0.1:61616", Acceptor("tcp://0.0.0.0:61716", insecure=True)],
-        ["tcp://127.0.0.1:61716", "tcp://localhost:61616"],
-    ]
-    for acceptors in meeting:
-        with pytest.raises(
-            SettingsError, match=r":61616' would be at '.*61[78]16', which meets '.*61[78]16'"
-        ) as caught:
-            Broker("a", data_dir=tmp_path / "a", acceptors=acceptors, services=[ClusterConnection("c")], ha=policy)
-        assert caught.value.setting == "backup_port_offset"
-        assert not list(tmp_path.iterdir())
-    apart = ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61916", "tcp://127.0.0.2:61716", "tcp://127.0.0.1:65535"]
-    Broker("a", data_dir=tmp_path / "a", acceptors=apart, services=[ClusterConnection("c")], ha=policy)
-    # A place beyond is left out.
-    plan = HostingPlan(rules(acceptors=("tcp://127.0.0.1:61616", "tcp://127.0.0.1:61916"), max_backups=1))
-    for _ in range(8):
-        assert accepted(plan, request("a")).place != 3
-        plan.ended(IDS["a"], begun=False)
-    with pytest.raises(SettingsError, match="61916"):
-        plan.places_again(request("a"), 1, 3)
-
-
-def test_a_backup_listens_elsewhere_than_its_node_on_the_same_machine_or_is_an_error_that_names_both() -> None:
-    plan = HostingPlan(rules(connectors={"own": "tcp://h:61616", "voter": "tcp://v:61616"}))
-    for url, met in (
-        ("tcp://127.0.0.1:61716", True),
-        ("tls://localhost:61716?a=b", True),
-        ("tcp://h:61716", False),
-        ("tcp://127.0.0.1:0", False),
-        ("no url", False),
-    ):
-        asked = request("a", url=url)
-        assert plan.places_for(asked).place == (2 if met else 1), url
-        if met:
-            with pytest.raises(SettingsError, match=r"would be at 'tcp://127.0.0.1:61716', which meets 't.*:61716'"):
-                plan.places_again(asked, 1, 1)
-    # Where every address of the machine is listened at, its names are those of the host's own connectors.
-    everywhere = HostingPlan(attrs.evolve(plan.rules, acceptors=("tcp://0.0.0.0:61616",)))
-    for url, place in (("tcp://h:61716", 2), ("tcp://127.0.0.3:61716", 2), ("tcp://v:61716", 1)):
-        assert everywhere.places_for(request("a", url=url)).place == place, url
 
 
 def test_the_place_of_one_that_is_about_to_end_is_free_for_another_one() -> None:
