@@ -54,6 +54,8 @@ def page(result: dict[str, Any]) -> str:
             f"({result['date']}, commit `{result['commit']}`): {len(result['failed'])} failed, no pair is missing,",
             f"and of all triples {missing} have never met.",
             f"CI plays the first {SEEDS} seeds, in which every pair meets.",
+            "Threads and asyncio have no virtual time: `tests/real/faces/test_feature_pairs.py` lets those features meet that",
+            "need no second node and no fault, over each face, in real time and with the same accounts.",
             "Whoever adds a feature that may meet others on a queue adds it to `qa/pairs/features.py`.",
             "",
             "This page is drawn by `python -m tools.draw_feature_pairs` from `qa/pairs/features.py` and",

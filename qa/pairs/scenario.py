@@ -145,7 +145,7 @@ class Meeting:
         if scene.on("bridges"):
             async with connect(FAR, insecure=True) as client:
                 for queue in FAR_ENDS:
-                    scene.accounts.acted["bridges"] += await self._take_all(client, queue, MESSAGES)
+                    await self._take_all(client, queue, MESSAGES)
 
     async def _let_go(self, client: Client) -> None:
         """End what an operator or a cursor may have left half done."""
@@ -167,20 +167,15 @@ class Meeting:
             async with client.consumer(queue) as consumer:
                 await self._settle(consumer, _subscription_of)
 
-    async def _take_all(self, client: Client, queue: str, name: str) -> int:
-        found = 0
+    async def _take_all(self, client: Client, queue: str, name: str) -> None:
         async with client.consumer(queue) as consumer:
-            found = await self._settle(consumer, partial(_named, name))
-        return found
+            await self._settle(consumer, partial(_named, name))
 
-    async def _settle(self, consumer: Consumer, name_of: Callable[[Delivery], str]) -> int:
-        """Take all that is there, and return how many messages these were."""
-        found = 0
+    async def _settle(self, consumer: Consumer, name_of: Callable[[Delivery], str]) -> None:
         while (delivery := await consumer.receive(timeout=5)) is not None:
             await delivery.ack(confirm=True)
             self._scene.accounts.books[name_of(delivery)].taken[delivery.body] += 1
-            found += 1
-        return found
+            self._scene.accounts.acted["bridges"] += consumer.queue in FAR_ENDS
 
 
 def _named(name: str, _: Delivery) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from tools import draw_feature_pairs
 
+from meshq import AddressSettings, Broker, UsageError
 from meshq.client import Client, Consumer, Transaction
 from qa.pairs.__main__ import SEEDS, played, rows_of
+from qa.pairs.accounts import Accounts, Fate, MeetingError
 from qa.pairs.covering import array_of, counts_of, missing_triples, pairs_of
 from qa.pairs.features import ACTING, EXCLUDED, FEATURES
 
@@ -39,6 +42,71 @@ def test_the_page_is_that_of_the_last_run_in_which_every_pair_met() -> None:
     assert list(result["acted"]) == list(ACTING) and min(result["acted"].values()) >= 1
 
 
+async def test_a_queue_that_keeps_the_newest_of_each_key_takes_no_cursor() -> None:
+    assert ("last value", "cursors") in EXCLUDED
+    settings = {"q": AddressSettings(default_last_value_key="key")}
+    async with Broker("b", data_dir=None, queues=["q"], address_settings=settings) as broker, broker.client() as client:
+        with pytest.raises(UsageError, match="takes no cursor: it keeps only the last value of each key"):
+            async with client.cursor("q", "tape"):
+                raise AssertionError("it was let in")
+
+
+def accounts(*features: str) -> Accounts:
+    """Accounts of two messages of a key that were confirmed and taken, with their copies."""
+    made = Accounts(frozenset(features))
+    for body in (b"1", b"2"):
+        made.fates[body] = Fate(key="a", confirmed=True, seen_from=float(body), seen_until=float(body))
+        for book in made.books.values():
+            book.taken[body] = 1
+    return made
+
+
+def test_accounts_in_which_nothing_is_missing_are_right() -> None:
+    accounts("divert", "subscriptions", "last value").judge()
+
+
+def lose(name: str, body: bytes, made: Accounts) -> None:
+    """Take a message out of a book."""
+    del made.books[name].taken[body]
+
+
+def test_a_message_may_be_gone_for_a_reason_only() -> None:
+    replaced, purged, doubted = accounts("last value"), accounts("purge"), accounts()
+    lose("orders", b"1", replaced)
+    lose("orders", b"1", purged)
+    purged.purged = purged.purged_most = 1
+    lose("orders", b"1", doubted)
+    doubted.books["orders"].in_doubt.add(b"1")
+    for made in (replaced, purged, doubted):
+        made.judge()
+
+
+@pytest.mark.parametrize(
+    ("features", "change", "promise"),
+    [
+        ((), lambda made: made.books["orders"].taken.update([b"3"]), "P1"),
+        ((), lambda made: setattr(made.fates[b"1"], "refused", True), "P3"),
+        ((), lambda made: made.books["orders"].taken.update([b"1"]), "P4"),
+        ((), partial(lose, "orders", b"1"), "P5"),
+        # The newest of a key is lost.
+        (("last value",), partial(lose, "orders", b"2"), "P5"),
+        (("last value", "redrive"), lambda made: made.books["orders"].taken.clear(), "P5"),
+        (("divert",), partial(lose, "copies", b"1"), "P6"),
+        (("last value",), lambda made: made.check_newest([b"1", b"2"]), "P7"),
+        (("purge",), lambda made: setattr(made, "purged", 1), "P8"),
+        (("subscriptions",), partial(lose, "archive", b"1"), "P11"),
+        (("subscriptions",), partial(lose, "desk", b"1"), "P11"),
+    ],
+)
+def test_accounts_that_are_wrong_name_the_promise(
+    features: tuple[str, ...], change: Callable[[Accounts], object], promise: str
+) -> None:
+    made = accounts(*features)
+    with pytest.raises(MeetingError, match=f"^{promise}: "):
+        change(made)
+        made.judge()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_no_promise_is_broken_where_features_meet(part: int) -> None:
@@ -55,6 +123,11 @@ async def says_so(self: Consumer, *deliveries: Any, confirm: bool = False) -> No
     """An acknowledgement that is confirmed, and was never sent."""
 
 
+async def counts_too_many(self: Client, name: str) -> int:
+    """A purge that says to have removed what nobody has sent."""
+    return 100
+
+
 async def purges(self: Client, name: str, **options: Any) -> int:
     """Messages that are to go back are gone."""
     return await self.purge_queue(name)
@@ -67,6 +140,7 @@ async def purges(self: Client, name: str, **options: Any) -> int:
         (Transaction, "rollback", commits, {"transactions"}, "P3"),
         (Consumer, "ack", says_so, {"groups", "given back"}, "P4"),
         (Client, "redrive", purges, {"dead letters", "redrive"}, "P5"),
+        (Client, "purge_queue", counts_too_many, {"purge", "delay"}, "P8"),
     ],
 )
 def test_a_mistake_is_found_where_its_features_meet(

@@ -1,4 +1,4 @@
-"""Features that meet on one queue, over every face: asyncio and threads have no virtual time, so these run in real time.
+"""Features that meet on one queue, over every face, in real time: asyncio and threads have no virtual time.
 
 It is the simulated meeting in small: the same rows and settings, and the same accounts at the end; no node dies.
 """
