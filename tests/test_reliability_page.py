@@ -8,7 +8,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from tools import draw_reliability
+
 from meshq.testing.history._end import CHECKERS, NODE_CHECKERS
+from qa.fuzz.targets import TARGETS
+from qa.mutants.units import UNITS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
@@ -53,3 +57,9 @@ def test_the_figures_are_those_of_the_results() -> None:
     bugs = [bug for name in ("seeded", "seeded-mesh") for bug in results(name)["bugs"].values()]
     caught = sum(bug["caught"] for bug in bugs)
     assert f"[{len(bugs)} bugs were seeded]" in PAGE and f"have found {caught} of them" in PAGE
+
+
+def test_the_tables_of_fuzzing_and_of_mutants_are_those_of_the_last_results() -> None:
+    assert draw_reliability.page(PAGE) == PAGE
+    assert [row[0] for row in rows("Bytes that nobody of ours has written")] == list(TARGETS)
+    assert len(rows("Tests that can fail")) == len(UNITS)

@@ -1,1 +1,1 @@
-"""Fuzzing: bytes that nobody of ours has written, for every format that comes from outside."""
+"""Fuzzing of every format that comes from outside: random bytes go in, and only typed errors may come out."""

@@ -1,4 +1,4 @@
-"""Fuzz a format that comes from outside, or replay what was found.
+"""Fuzz a format that comes from outside, or replay its corpus.
 
 Inputs are drawn from those that are known, changed, and kept where they reach a branch that no other one has reached.
 An input after which anything but a typed error comes out is written down, and ends the run.  ``--replay`` plays the
@@ -34,7 +34,7 @@ MISSING: Final = "fuzzing needs the package atheris: pip install 'meshq[fuzz]'; 
 
 
 def replay(target: Target, files: Iterable[Path]) -> None:
-    """Play inputs; what breaks the target is raised."""
+    """Play inputs.  An error that is not typed is raised."""
     accepted = [target.accepts(file.read_bytes()) for file in files]
     sys.stdout.write(f"{target.name}: {len(accepted)} inputs, {sum(accepted)} of them read, the others refused\n")
 
@@ -72,7 +72,7 @@ def fuzz(target: Target, seconds: int, seed: int, work: Path) -> tuple[int, dict
 
 
 def add(file: Path, target: Target, figures: dict[str, Any]) -> None:
-    """Add the figures of a run to the file of results, which has those of the last run of each target."""
+    """Add the figures of a run to the file of results, in place of the figures of an earlier run of the target."""
     whole: dict[str, Any] = {"kind": KIND, "format": 1, "targets": {}}
     if file.exists():
         whole = json.loads(file.read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ ROOT: Final = Path(__file__).parents[2]
 CORPORA: Final = ROOT / "tests" / "data" / "fuzz"
 #: The beginning of the name of an input that once broke something: it stays.
 FOUND: Final = "found-"
+_ADDRESS: Final = re.compile(rb"\d+\.\d+\.\d+\.\d+")
 _PRODUCT: Final = str(ROOT / "src" / "meshq")
 
 #: A step from one line to the next one, in a function of the product.
@@ -37,9 +39,15 @@ def minimized(target: Target, inputs: Iterable[bytes]) -> tuple[list[bytes], int
     The shortest ones are tried first; of more than the target wants those stay that add the most.
     """
     known: set[Step] = set()
+    own = {address for data in target.seeds() for address in _ADDRESS.findall(data)}
     kept: list[tuple[int, bytes]] = []
     for data in sorted(set(inputs), key=lambda one: (len(one), one)):
-        if len(data) <= target.bytes_max and (new := _steps(target, data) - known):
+        # A changed address could be that of somebody's machine.
+        if (
+            len(data) <= target.bytes_max
+            and own.issuperset(_ADDRESS.findall(data))
+            and (new := _steps(target, data) - known)
+        ):
             known |= new
             kept.append((len(new), data))
     most = sorted(kept, reverse=True)[: target.inputs_max]
@@ -47,7 +55,7 @@ def minimized(target: Target, inputs: Iterable[bytes]) -> tuple[list[bytes], int
 
 
 def write(target: Target, inputs: Iterable[bytes]) -> None:
-    """Make these inputs the corpus of a target; what once broke something stays."""
+    """Make these inputs the corpus of a target.  An input that once broke something stays."""
     folder = folder_of(target)
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():

@@ -1,4 +1,4 @@
-"""The target of what lies on a disk: every kind of file of a store, and the records in it.
+"""The fuzzing target of the files of a store and of the records in them.
 
 Checksums would stop a fuzzer at the first changed bit, so most inputs get right ones: what is tried is the reading
 behind the checksum, which also has to stand bytes of another version, or of a defect of the writer.
@@ -166,7 +166,7 @@ def _index(content: bytes) -> None:
 
 
 def _large_body(content: bytes) -> None:
-    """Read the header of the file of a large body, with a right checksum, and what follows it as a block."""
+    """Read the header of the file of a large body, with a right checksum, and a block behind the header."""
     raw, data = split(content, 2)
     size = large._HEAD.size
     head = data[:size].ljust(size, b"\0") if raw else _LARGE[:size]

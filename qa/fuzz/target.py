@@ -40,7 +40,7 @@ def split(data: bytes, kinds: int) -> tuple[int, bytes]:
 
 
 def text_of(data: bytes) -> str:
-    """Return bytes as a text; what is no UTF-8 becomes halves of characters, as it does in texts of programs."""
+    """Return bytes as a text.  Bytes that are no UTF-8 become halves of characters."""
     return data.decode("utf-8", "surrogatepass" if _is_surrogates(data) else "surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""The targets of what people write: filters, URLs and settings files."""
+"""The fuzzing targets of filters, URLs and settings files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _some_filters() -> Sequence[bytes]:
 
 
 def urls(data: bytes) -> None:
-    """Read a URL as that of a client, of a place, and as one of the grammar: each reads what it has written."""
+    """Read a URL by the grammar, as an endpoint, and as the URL of a client."""
     text = text_of(data)
     problems: list[SettingsError] = []
     try:
@@ -139,7 +139,7 @@ _FILES: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile
 
 
 def settings_files(data: bytes) -> None:
-    """Read a settings file; what was read is written, and read again as the same."""
+    """Read a settings file, write its brokers to another file, and read that file again."""
     nodes = _load(data)
     try:
         text = dump_config(*nodes, secrets="text")

@@ -1,4 +1,4 @@
-"""The targets of what comes over a network: frames of a connection, and datagrams."""
+"""The fuzzing targets of a network: frames of a connection, and datagrams."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ ARITHMETIC: Final[dict[type[ast.operator], str]] = {
 }
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Mutant:
     """A change of one expression or statement: the characters from ``start`` to ``end``, and the new ones."""
 
@@ -73,7 +73,7 @@ def mutants_of(text: str) -> list[Mutant]:
 
 
 def _code_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Walk through the nodes of a tree without its annotations and texts, and without what only asserts."""
+    """Walk through the nodes of a tree without annotations, texts and assertions."""
     if isinstance(node, ast.Assert | ast.JoinedStr) or _is_invariant(node):
         return
     yield node
@@ -116,7 +116,9 @@ class _Places:
     def mutant(self, node: ast.expr | ast.stmt, new: str) -> Mutant:
         """Return the change of a whole node."""
         start, end = self.of(node)
-        return Mutant(node.lineno, node.col_offset + 1, start, end, self.text[start:end], new)
+        return Mutant(
+            line=node.lineno, column=node.col_offset + 1, start=start, end=end, old=self.text[start:end], new=new
+        )
 
     def source(self, node: ast.expr) -> str:
         """Return a node as it is written, in brackets."""

@@ -20,7 +20,7 @@ REASONS: Final = ROOT / "qa" / "mutants" / "reasons.toml"
 
 @attrs.frozen
 class Reason:
-    """Why no test notices a mutant: the text of its line, what it changes there, and why nothing else changes."""
+    """The reason why no test can notice a mutant, with the text of the line and the change."""
 
     file: str
     line: str
@@ -49,7 +49,7 @@ class UnitResults:
         self.found: dict[str, Any] = {"seed": seed, **about_here(), "files": digests, "mutants": {}}
 
     def resume(self, drawn: Iterable[Drawn], *, survivors: bool) -> None:
-        """Take over what is known of these mutants, as long as their file is the same.
+        """Take over the known results of these mutants, as long as their file is the same.
 
         A test that was written since can notice what has survived: ``survivors`` plays those anew.
         """
@@ -68,7 +68,7 @@ class UnitResults:
         self.save()
 
     def save(self) -> None:
-        """Write the results down; those of other units stay as they are in the file."""
+        """Write the results of this unit to the file.  The results of other units stay as they are."""
         if self._file is None:
             return
         whole = _read(self._file)

@@ -60,7 +60,7 @@ def sources_of(unit: str) -> list[Path]:
 
 
 def digests_of(unit: str) -> dict[str, str]:
-    """Return a short digest of each file of a unit: what was found out about another text counts no more."""
+    """Return a short digest of each file of a unit.  The results for another text of a file do not count."""
     return {
         str(file.relative_to(ROOT)): hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in sources_of(unit)
     }

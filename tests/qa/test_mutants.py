@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tools import draw_mutants
 
 from qa.mutants import __main__ as command
 from qa.mutants import results, trial
@@ -206,3 +207,14 @@ def test_every_reason_is_one_of_a_mutant_that_can_be_made() -> None:
         changes = {(lines[mutant.line - 1].strip(), mutant.change) for mutant in mutants_of(text)}
         for reason in found:
             assert reason.file != file or (reason.line, reason.change) in changes, reason
+
+
+def test_the_results_name_mutants_of_the_units_and_all_that_survived_has_a_reason() -> None:
+    found = json.loads((ROOT / "docs" / "results" / "mutants.json").read_text(encoding="utf-8"))["units"]
+    assert set(found) == set(UNITS)
+    for unit, result in found.items():
+        noticed = sum(result["mutants"].values())
+        assert len(result["mutants"]) >= 60 and noticed >= 0.85 * len(result["mutants"]), unit
+        assert len(result["survivors"]) == len(result["mutants"]) - noticed
+        assert all(survivor["why"] for survivor in result["survivors"].values()), unit
+    assert draw_mutants.PAGE.read_text(encoding="utf-8") == draw_mutants.page()
