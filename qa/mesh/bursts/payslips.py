@@ -39,7 +39,7 @@ class Payslips:
     _last: tuple[str, int, list[int]] | None = None
 
     def replaces(self) -> bool:
-        """Whether the next batch takes the place of what is there."""
+        """Return whether the next batch replaces the content of the queue."""
         return self.rng.random() < _REPLACED
 
     async def write(self, stage: Transaction, scene: Scene) -> dict[int, None]:
@@ -60,7 +60,7 @@ class Payslips:
         self.met["payslips_replaced"] += 1
 
     async def use(self, client: Client, scene: Scene) -> None:
-        """Send a message there, repeat the last batch, or look what there is; no batch is under way.
+        """Send a message to the queue, commit the last batch again, or read the queue, while no batch is under way.
 
         Checkpoint: maybe.  Cancellation: ends it.  Raises: MeshqError.
         """
@@ -86,7 +86,7 @@ class Payslips:
                 self.met["payslips_seen"] += 1
 
     async def settle(self, client: Client, history: History) -> None:
-        """Judge what is there in the end, when nothing of any stage is left; then nothing is left of it, either.
+        """Check that the queue has the messages of the last batch, and delete the queue; no stage is left by then.
 
         Checkpoint: always.  Cancellation: the simulation ends.
         """

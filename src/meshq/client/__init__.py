@@ -13,7 +13,14 @@ from meshq.client._bridge_calls import (
     window_at,
 )
 from meshq.client._client import Client
-from meshq.client._connector_calls import RowColumns, holes_between, range_reader, send_bodies, send_columns
+from meshq.client._connector_calls import (
+    KindBits,
+    RowColumns,
+    holes_between,
+    range_reader,
+    send_bodies,
+    send_columns,
+)
 from meshq.client._face_factory import FaceFactory
 from meshq.client._factory import ClientFactory, connect, factory_of
 from meshq.client._fanout_client import FanoutClient
@@ -134,6 +141,7 @@ __all__ = [
     "ForwardedRun",
     "HandlerErrors",
     "InFlightMessages",
+    "KindBits",
     "LogLink",
     "LogPiece",
     "MessageHop",

@@ -6,7 +6,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from meshq import limits
 from meshq.address import parse_place
@@ -14,7 +14,15 @@ from meshq.client.receive._consumer import Consumer, Numbers
 from meshq.client.receive._cursor_records import SequenceHole, all_holes, check_range
 from meshq.client.transactions._stage import Stage
 from meshq.errors import SettingsError
-from meshq.wire import encode_bodies, encode_columns
+from meshq.wire import (
+    KIND_CONTROL,
+    KIND_HEADERS,
+    KIND_ID,
+    KIND_PROPERTIES,
+    PRIORITY_SHIFT,
+    encode_bodies,
+    encode_columns,
+)
 
 if TYPE_CHECKING:
     from meshq.client._client import Client
@@ -79,6 +87,18 @@ async def send_bodies(stage: Stage, address: str, offsets: Sequence[int], data: 
         await stage._send_run(address, encode_bodies(ends, bytes(data[first : part[-1]])))
 
 
+class KindBits:
+    """The bits of the kind of a message, for callers that make ``RowColumns``."""
+
+    ID: Final = KIND_ID
+    HEADERS: Final = KIND_HEADERS
+    PROPERTIES: Final = KIND_PROPERTIES
+    #: The headers name a time to live, a delay or a group.
+    CONTROL: Final = KIND_CONTROL
+    #: Where the priority begins.
+    PRIORITY_SHIFT: Final = PRIORITY_SHIFT
+
+
 class RowColumns(NamedTuple):
     """Durable messages for one address whose parts lie side by side in ``data``.
 
@@ -95,7 +115,7 @@ class RowColumns(NamedTuple):
 
 
 async def send_columns(stage: Stage, columns: RowColumns) -> None:
-    """Send messages into a stage, whose parts were encoded and checked by whoever has made the columns.
+    """Send encoded messages into a stage, from columns that the caller has checked.
 
     Checkpoint: when it has to wait, and at least every 64th run.
     Cancellation: some of the messages were taken, and the others were not.

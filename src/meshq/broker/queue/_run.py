@@ -251,7 +251,7 @@ class QueueRun:
         self.counts[row] = self.deliveries(row) + 1, self.returns(row) + 1
 
     def enqueued_rows(self) -> Sequence[int]:
-        """Return the rows that nobody holds, in order."""
+        """Return the indexes of the messages that no consumer holds, in order."""
         states = self.states
         if states.count(READY) == len(states):
             # All of them, as nearly always.

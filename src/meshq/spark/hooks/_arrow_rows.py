@@ -116,7 +116,7 @@ class _Rows:
         return self._known()[2]
 
     def _known(self) -> tuple[bool, bool, int | None]:
-        """What these messages have, asked once for all columns."""
+        """Return whether messages have properties, whether they have optional headers, and their common priority."""
         if self._kinds is None:
             view, start, end = self.run.view, self.start, self.end
             self._kinds = (
@@ -127,7 +127,7 @@ class _Rows:
         return self._kinds
 
     def numbers(self) -> range:
-        """The numbers of the messages among those of their producer."""
+        """Return the number that the producer gave to each message."""
         header = self.run.header
         step = header.step * header.stride
         first = header.number + self.start * step

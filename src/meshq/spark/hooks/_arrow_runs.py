@@ -1,4 +1,4 @@
-"""Rows to send as the columns of runs: what stands beside the bodies is encoded by Arrow, without a look at each row.
+"""Encoding of rows to send: the parts of messages are made column by column, by Arrow, without a loop over rows.
 
 A property and an optional header are a name and a value in msgpack: a few bytes that say kind and length, then the
 bytes.  The length says which few bytes, so a column is encoded by taking these from a short table, and joining two
@@ -16,17 +16,10 @@ import pyarrow.compute as pc
 
 from meshq import limits
 from meshq.address import parse_place
-from meshq.client import RowColumns
+from meshq.client import KindBits, RowColumns
 from meshq.errors import SettingsError
 from meshq.message import check_properties
 from meshq.spark._properties_format import KEY
-from meshq.wire import (
-    KIND_CONTROL,
-    KIND_HEADERS,
-    KIND_ID,
-    KIND_PROPERTIES,
-    PRIORITY_SHIFT,
-)
 
 #: The columns that are encoded here; a batch with another one is read row by row.
 COLUMNS: Final = frozenset(
@@ -43,7 +36,7 @@ _EMPTY: Final = pa.scalar(b"", pa.binary())
 
 
 def _prefix(size: int, *, text: bool) -> bytes:
-    """What stands before text or bytes of a size in msgpack."""
+    """Return the msgpack prefix of text or bytes of a given size."""
     if text and size < 32:
         return bytes((0xA0 | size,))
     if size < 256:
@@ -97,15 +90,15 @@ def _encoded(batch: Any, address: str) -> RowColumns:
     kinds, ids = _priorities(columns.get("priority"), count), None
     if "duplicate_id" in columns:
         ids = _name(columns["duplicate_id"], limits.DUPLICATE_ID_BYTES_MAX)
-        kinds = _marked(kinds, _present(ids), KIND_ID)
+        kinds = _marked(kinds, _present(ids), KindBits.ID)
     headers = _headers_of(columns, count)
     properties = _properties_of(columns, count)
     if headers is not None:
-        kinds = _marked(kinds, _present(headers), KIND_HEADERS)
+        kinds = _marked(kinds, _present(headers), KindBits.HEADERS)
     if "group_id" in columns:
-        kinds = _marked(kinds, pc.is_valid(columns["group_id"]), KIND_CONTROL)
+        kinds = _marked(kinds, pc.is_valid(columns["group_id"]), KindBits.CONTROL)
     if properties is not None:
-        kinds = _marked(kinds, _present(properties), KIND_PROPERTIES)
+        kinds = _marked(kinds, _present(properties), KindBits.PROPERTIES)
     return _side_by_side(address, kinds, (ids, headers, properties), bodies)
 
 
@@ -170,11 +163,11 @@ def _marked(kinds: Any, rows: Any, bit: int) -> Any:
 def _priorities(column: Any, count: int) -> Any:
     """The kinds of messages that have nothing but a priority."""
     if column is None:
-        return pa.repeat(pa.scalar(limits.PRIORITY_DEFAULT << PRIORITY_SHIFT, pa.uint32()), count)
+        return pa.repeat(pa.scalar(limits.PRIORITY_DEFAULT << KindBits.PRIORITY_SHIFT, pa.uint32()), count)
     found = pc.fill_null(column, pa.scalar(limits.PRIORITY_DEFAULT, column.type))
     if pc.min(found).as_py() < 0 or pc.max(found).as_py() > limits.PRIORITY_MAX:
         raise _RowsNeededError
-    return pc.shift_left(found.cast(pa.uint32()), pa.scalar(PRIORITY_SHIFT, pa.uint32()))
+    return pc.shift_left(found.cast(pa.uint32()), pa.scalar(KindBits.PRIORITY_SHIFT, pa.uint32()))
 
 
 def _valued(column: Any) -> Any:
