@@ -112,18 +112,24 @@ def q3_refused_is_never_delivered(history: History) -> Iterator[Violation]:
 
 
 def q3_all_or_nothing(history: History) -> Iterator[Violation]:
-    """Q3: a refused or rolled back message is nowhere; of a transaction's messages, all are there or none."""
+    """Q3: a refused or rolled back message is nowhere; of a transaction's messages, all are there or none.
+
+    A message that is there may have come by a send outside the transaction, or by another one that is whole.
+    """
     yield from q3_refused_is_never_delivered(history)
     delivered, live = history.deliveries_by_message(), left_by_queue(history)
     sent: dict[str, dict[tuple[str, int], bool]] = {}
+    ways: dict[tuple[str, int], dict[str, None]] = {}
     for send in history.sends.values():
-        if send.transaction:
-            for queue in send.queues:
-                message = (queue, send.uid)
+        for queue in send.queues if send.possible else ():
+            message = (queue, send.uid)
+            ways.setdefault(message, {})[send.transaction] = None
+            if send.transaction:
                 seen = message in delivered or send.uid in live.get(queue, ()) or message in history.removed
                 sent.setdefault(send.transaction, {})[message] = seen
+    parted = {transaction for transaction, messages in sent.items() if not all(messages.values())}
     for transaction, messages in sent.items():
-        if any(messages.values()) and not all(messages.values()):
+        if transaction in parted and any(seen and parted.issuperset(ways[one]) for one, seen in messages.items()):
             missing = [message for message, seen in messages.items() if not seen]
             yield Violation("Q3", f"of the transaction {transaction} {missing} is nowhere, and the rest is there")
 
