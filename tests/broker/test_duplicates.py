@@ -84,6 +84,21 @@ def test_a_window_is_a_list_of_its_newest_ids(runs: list[list[bytes]]) -> None:
         assert len(window) == len(model)
 
 
+def test_the_id_of_a_message_that_is_not_durable_holds_for_a_durable_one_only_once_that_came() -> None:
+    window = DuplicateIds(3)
+    window.add(IdChunk(0, [b"a", b"b"], durable=False))
+    assert window.fresh_rows([b"a", b"a", b"c"], durable=False) == [2]
+    assert window.fresh_rows([b"a", b"a", b"c"]) == [0, 2]
+    window.add(IdChunk(1, [b"a"]))
+    assert window.fresh_rows([b"a", b"b"]) == [1]
+    assert window.known() == [b"b", b"a"]
+    # The place of the first one leaves the window, and the id stays for the second one.
+    window.add(IdChunk(2, [b"d", b"e"]))
+    assert window.fresh_rows([b"a", b"b"], durable=False) == [1]
+    window.add(IdChunk(3, [b"f"]))
+    assert window.known() == [b"d", b"e", b"f"] and len(window) == 3
+
+
 # -- sends
 
 
@@ -111,6 +126,25 @@ def test_the_confirm_of_a_repeat_waits_for_its_original() -> None:
     assert second.confirmed == []
     house.log.sync()
     assert second.confirmed == [(two, 2)]
+
+
+def test_a_durable_message_that_was_confirmed_is_there_after_a_crash_whatever_came_before_with_its_id() -> None:
+    house = house_with()
+    client = house.client()
+    producer = client.produce()
+    put_ids(client, producer, "a", durable=False)
+    put_ids(client, producer, "a", durable=False)
+    client.put(producer, b"durable", envelopes=with_ids("a"))
+    put_ids(client, producer, "a", durable=False)
+    put_ids(client, producer, "a")
+    assert (house.queue().counts.ready, house.core.ingress.duplicates) == (2, 3)
+    house.check()
+    after = again(house)
+    client = after.client()
+    assert client.bodies(client.consume()) == [b"durable"]
+    put_ids(client, client.produce(producer=b"q" * 16), "a")
+    assert after.core.ingress.duplicates == 1
+    after.check()
 
 
 def test_an_id_that_has_left_the_window_is_stored_again() -> None:

@@ -62,6 +62,31 @@ def test_parts_are_the_oldest_ids_in_order_and_each_says_how_many_follow() -> No
     assert window.left == 5
 
 
+def test_a_part_has_ids_of_durable_messages_or_of_others_and_a_window_keeps_them_apart() -> None:
+    window, other = DuplicateIds(9), DuplicateIds(9)
+    window.add(IdChunk(0, [b"v1"], durable=False))
+    window.add(IdChunk(1, [b"d1"]))
+    window.add(IdChunk(2, [b"d2"]))
+    window.add(IdChunk(0, [b"v2"], durable=False))
+    found = []
+    while (part := window.part(9, 1_000))[0].ids:
+        found.append(part[0])
+        for chunk, place in part[1]:
+            chunk.given = place
+    assert [(list(one.ids), one.newer, one.durable) for one in found] == [
+        ([b"v1"], 3, False),
+        ([b"d1", b"d2"], 1, True),
+        ([b"v2"], 0, False),
+    ]
+    for position, one in enumerate(found, 7):
+        where = position if one.durable else 0
+        other.add(IdChunk(where, one.ids, where, one.newer, durable=one.durable))
+    assert other.fresh_rows([b"v1", b"d1", b"d2", b"v2"]) == [0, 3]
+    assert other.fresh_rows([b"v1", b"d1", b"d2", b"v2"], durable=False) == []
+    # They age all the same.
+    assert other.resize(2) == [] and other.known() == [b"d2", b"v2"]
+
+
 @given(some.integers(1, 6), some.integers(0, 9), some.integers(0, 9), some.integers(0, 9))
 def test_each_id_is_known_until_as_many_newer_ones_have_come_as_the_window_has_room_for(
     capacity: int, before: int, handed: int, after: int

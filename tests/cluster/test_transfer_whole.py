@@ -265,6 +265,23 @@ async def test_what_was_sent_once_to_the_node_that_left_is_a_duplicate_at_the_ot
         assert len(await taken(nodes, "b")) == 21
 
 
+async def test_ids_of_messages_that_are_not_durable_hold_for_such_ones_only_at_the_other_node_too() -> None:
+    async with nodes_with_queues() as nodes:
+        await send_once(nodes, "a", "d")
+        async with nodes.client("a") as client:
+            await client.send("q", b"v", duplicate_id="v", durable=False)
+        await all_moved(nodes)
+        assert await ids_moved(nodes) == 2
+        ingress = nodes.brokers["b"]._node.core.ingress
+        async with nodes.client("b") as client:
+            await client.send("q", b"v", duplicate_id="v", durable=False)
+            await client.send("q", b"d", duplicate_id="d", durable=False)
+            assert ingress.duplicates == 2
+        assert await send_once(nodes, "b", "v", "d") == ["v"]
+        await restarted(nodes, "b")
+        assert [one.body for one in await taken(nodes, "b")] == [b"d", b"v"]
+
+
 async def test_a_full_window_grows_to_the_sum_until_the_ids_age() -> None:
     async with nodes_with_queues(**SMALL_WINDOW) as nodes:
         await send_once(nodes, "a", "a1", "a2", "a3", "a4")

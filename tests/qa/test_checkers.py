@@ -348,9 +348,19 @@ def sends_of_different_producers_cross(history: Recorded) -> None:
     history.ack(history.deliver(8, 8), history.deliver(7, 9))
 
 
+def a_message_of_a_transaction_that_is_nowhere_was_sent_besides(history: Recorded) -> None:
+    for uid in (7, 8):
+        history.send_failed(history.sent("p", "q", uid, transaction="t"), "unknown")
+    for uid in (7, 9):
+        history.send_failed(history.sent("p", "q", uid, transaction="u"), "not_done")
+    history.send(7)
+    history.ack(history.deliver(7, 9))
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        a_message_of_a_transaction_that_is_nowhere_was_sent_besides,
         unknown_send_is_delivered,
         unknown_send_never_comes,
         unknown_ack_takes_effect,

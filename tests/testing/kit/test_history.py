@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from meshq import AddressSettings, Client, Message
-from meshq.errors import MeshqError, NotFoundError
+from meshq.errors import DuplicateError, MeshqError, NotFoundError
 from meshq.testing import Cluster, HistoryError, simulate
 from meshq.testing.history._history import History
 from meshq.testing.history._judged_stores import recoveries_of
@@ -336,10 +336,59 @@ async def delete_what_is_not_there(client: Client) -> None:
         await client.delete_queue("nothing::orders")
 
 
+async def send_durable_what_was_not(client: Client) -> None:
+    for durable in (False, True, False, True):
+        await client.send("orders", b"%d" % durable, duplicate_id="42", durable=durable)
+
+
+async def repeat_an_id_in_a_transaction(client: Client) -> None:
+    await client.send("orders", b"first", duplicate_id="42")
+    # A body of its own, and the same one.
+    for number, body in enumerate((b"second", b"first")):
+        with pytest.raises(DuplicateError):
+            async with client.transaction() as refused:
+                await refused.send("orders", body, duplicate_id="42")
+                await refused.send("orders", b"other %d" % number)
+        with pytest.raises(KeyError):
+            async with client.transaction() as left:
+                await left.send("orders", body, duplicate_id="42")
+                await left.send("orders", b"third %d" % number)
+                raise KeyError
+        dropped = client.transaction()
+        async with dropped:
+            await dropped.send("orders", body, duplicate_id="42")
+            await dropped.send("orders", b"fourth %d" % number)
+            await dropped.rollback()
+
+
+async def cancel_a_commit_that_is_refused(client: Client) -> None:
+    await client.send("orders", b"first", duplicate_id="42")
+    with trio.CancelScope() as scope:
+        async with client.transaction() as refused:
+            await refused.send("orders", b"second", duplicate_id="42")
+            await refused.send("orders", b"other")
+            scope.cancel()
+
+
+async def commit_without_what_was_not_taken(client: Client) -> None:
+    async with client.transaction() as transaction:
+        await transaction.send("orders", b"a")
+        with pytest.raises(MeshqError):
+            await transaction.send("orders", b"b", priority=10)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            for _ in range(100):
+                await transaction.send("orders", b"c")
+
+
 @pytest.mark.parametrize(
     ("program", "judged"),
     [
         (send_two_bodies_of_an_id, ["orders"]),
+        (send_durable_what_was_not, ["orders"]),
+        (repeat_an_id_in_a_transaction, ["orders"]),
+        (cancel_a_commit_that_is_refused, ["orders"]),
+        (commit_without_what_was_not_taken, ["orders"]),
         (send_by_the_full_name, ["orders"]),
         (consume_by_the_full_name, ["orders"]),
         (delete, []),
@@ -357,6 +406,26 @@ def test_a_right_program_is_not_accused(program: Callable[[Client], Awaitable[No
                     await message.ack(confirm=True)
         await cluster.settled()
         assert cluster.history.check() == judged
+
+    in_cluster(test, nodes=1)
+
+
+def test_what_a_transaction_has_sent_that_was_rolled_back_is_never_delivered() -> None:
+    async def test(cluster: Cluster) -> None:
+        async with cluster.client("n0") as client:
+            await client.send("orders", b"a")
+            with pytest.raises(KeyError):
+                async with client.transaction() as left:
+                    await left.send("orders", b"b")
+                    raise KeyError
+        assert await receive(cluster, "n0")
+        await cluster.settled()
+        assert cluster.history.check() == ["orders"]
+        history = cluster._world.recorder.history
+        history.deliveries.append(attrs.evolve(history.deliveries[0], number=1, uid=2, sequence=2))
+        with pytest.raises(HistoryError) as caught:
+            cluster.history.check()
+        assert "Q3" in caught.value.checkers
 
     in_cluster(test, nodes=1)
 

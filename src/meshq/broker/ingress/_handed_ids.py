@@ -35,9 +35,18 @@ class HandedIds:
         self._release_queue.when_all_is_durable(then)
 
     def take(
-        self, address: str, there: QueueThere, found: IdList, link: tuple[bytes, int], then: Callable[[], None]
+        self,
+        address: str,
+        there: QueueThere,
+        found: IdList,
+        link: tuple[bytes, int],
+        then: Callable[[], None],
+        *,
+        durable: bool,
     ) -> None:
         """Remember ids of an address; ``then`` is called when they are durable.  An id that is known keeps its place.
+
+        ``durable``: whether their messages are.  Those of others stand in no record, as when they came first.
 
         Taken twice they are the same: so the link's number needs no record.
 
@@ -46,11 +55,13 @@ class HandedIds:
             AddressFullError, JournalBrokenError: nothing changed.
         """
         window = self._definitions.address_there(address, there).duplicates
-        rows = window.fresh_rows(found.ids)
+        rows = window.fresh_rows(found.ids, durable=durable)
         fresh = found.ids if rows is None else tuple(found.ids[row] for row in rows)
         if fresh and window.capacity:
-            record = [encode_handed_ids(found.newer, address, fresh)]
-            position = self._release_queue.write(HANDED_IDS, record)
-            self._release_queue.doom(window.add(IdChunk(position, fresh, position, found.newer)))
+            position = 0
+            if durable:
+                record = [encode_handed_ids(found.newer, address, fresh)]
+                position = self._release_queue.write(HANDED_IDS, record)
+            self._release_queue.doom(window.add(IdChunk(position, fresh, position, found.newer, durable=durable)))
         self._links[link[0]] = link[1]
         self._release_queue.when_all_is_durable(then)

@@ -273,7 +273,7 @@ class Ingress:
         self.duplicates += len(skipped)
         if fresh:
             run.has_ids = True
-            self._release_queue.doom(address.duplicates.add(IdChunk(run.position, fresh)))
+            self._release_queue.doom(address.duplicates.add(IdChunk(run.position, fresh, durable=run.durable)))
 
     def _place_shares(
         self,

@@ -29,11 +29,14 @@ def check_network_ids(content: RunBytes, kinds: int) -> None:
 
 
 def judge_ids(run: StoredRun, address: Address) -> tuple[list[bytes], tuple[int, ...]]:
-    """Return the ids of a run that are new to the address, and the rows whose ids are not."""
+    """Return the ids of a run that are new to the address, and the rows whose ids are not.
+
+    To a durable run the ids of messages are new that are not durable.
+    """
     if not RunView(run.content).has_ids():
         return [], ()
     ids = duplicate_ids(run.content)
-    rows = address.duplicates.fresh_rows(ids)
+    rows = address.duplicates.fresh_rows(ids, durable=run.durable)
     if rows is None:
         return [duplicate_id for duplicate_id in ids if duplicate_id], ()
     kept = dict.fromkeys(rows)

@@ -3,6 +3,10 @@
 Ids arrive in the record of their run.  When that record is deleted before its ids leave the window, the ids move into a
 record of their own, which is deleted when the last of them leaves.
 
+The id of a message that is not durable holds for others that are not durable only: a durable one that is confirmed has
+to be there after a restart, which such an id does not outlive.  A durable message with it is stored, and its id counts
+from then on.
+
 A node that leaves hands its ids over.  These stand beside the window's own, so that it grows to the sum: each id stays
 until as many newer ones have come, counted where it was before and from then on here, as the window has room for.
 """
@@ -19,16 +23,19 @@ class IdChunk:
 
     ``origin``: position of the run's record; 0 for ids that stand in no record.  ``record``: position of the record
     that the ids moved into; 0 while the run's own record holds them.  ``newer``: of ids that were handed over, how many
-    newer ones the other node had; None: these came here.
+    newer ones the other node had; None: these came here.  ``durable``: whether their messages are.
     """
 
-    __slots__ = ("given", "ids", "newer", "origin", "record", "since", "start")
+    __slots__ = ("durable", "given", "ids", "newer", "origin", "record", "since", "start")
 
-    def __init__(self, origin: int, ids: Sequence[bytes], record: int = 0, newer: int | None = None) -> None:
+    def __init__(
+        self, origin: int, ids: Sequence[bytes], record: int = 0, newer: int | None = None, *, durable: bool = True
+    ) -> None:
         self.origin: int = origin
         self.ids: Sequence[bytes] = ids
         self.record: int = record
         self.newer: int | None = newer
+        self.durable: bool = durable
         # How many of the ids have left the window.
         self.start: int = 0
         # Up to where the ids were handed over to another node.
@@ -47,21 +54,24 @@ class IdChunk:
 
 
 class IdPart(NamedTuple):
-    """Ids of a window, oldest first, and how many newer ones the window has."""
+    """Ids of a window, oldest first, and how many newer ones the window has; ``durable``: those of durable messages."""
 
     ids: tuple[bytes, ...]
     newer: int
+    durable: bool
 
 
 class DuplicateIds:
     """The window of one address."""
 
-    __slots__ = ("_by_origin", "_chunks", "_count", "_handed", "_known", "_taken", "capacity")
+    __slots__ = ("_by_origin", "_chunks", "_count", "_handed", "_known", "_taken", "_volatile", "capacity")
 
     def __init__(self, capacity: int) -> None:
         self.capacity: int = capacity
         # Never iterated: membership only.
         self._known: set[bytes] = set()
+        # Of these, the ids of messages none of which is durable, and where each stands.
+        self._volatile: dict[bytes, IdChunk] = {}
         # Oldest first: its own, and what was handed over.
         self._chunks: deque[IdChunk] = deque()
         self._handed: list[IdChunk] = []
@@ -83,30 +93,44 @@ class DuplicateIds:
 
     def known(self) -> list[bytes]:
         """Return all ids: first the handed-over ids, then the window's own ids, oldest first."""
-        return [one for chunk in self._all() for one in chunk.ids[chunk.start :]]
+        return [
+            one
+            for chunk in self._all()
+            for one in chunk.ids[chunk.start :]
+            if chunk.durable or self._volatile.get(one) is chunk
+        ]
 
     def part(self, ids_max: int, bytes_max: int) -> tuple[IdPart, list[tuple[IdChunk, int]]]:
-        """Return the oldest ids that were not handed over; and up to where they reach in their chunks (``give``)."""
+        """Return the oldest ids that were not handed over; and up to where they reach in their chunks (``give``).
+
+        A part has ids of durable messages, or of others.
+        """
         found: list[bytes] = []
         reached: list[tuple[IdChunk, int]] = []
-        newer = self.left
+        newer, durable = self.left, True
         for chunk in self._all():
-            if newer and len(found) < ids_max and bytes_max > 0:
+            if chunk.kept and len(found) < ids_max and bytes_max > 0:
+                if found and chunk.durable is not durable:
+                    break
+                durable = chunk.durable
                 place = chunk.kept.start
                 while place < len(chunk.ids) and len(found) < ids_max and bytes_max > 0:
                     found.append(chunk.ids[place])
                     bytes_max -= len(chunk.ids[place])
                     place += 1
                 reached.append((chunk, place))
-        return IdPart(tuple(found), newer - len(found)), reached
+        return IdPart(tuple(found), newer - len(found), durable), reached
 
     def take_back(self) -> None:
         """Count no id as handed over any more."""
         for chunk in self._all():
             chunk.given = 0
 
-    def fresh_rows(self, ids: Sequence[bytes]) -> list[int] | None:
-        """Which rows are not repeats, by index; ``None``: all.  ``b""`` is no id."""
+    def fresh_rows(self, ids: Sequence[bytes], *, durable: bool = True) -> list[int] | None:
+        """Which rows are not repeats, by index; ``None``: all.  ``b""`` is no id.
+
+        ``durable``: whether the messages of these ids are.
+        """
         if not self.capacity or not any(ids):
             return None
         known = self._known
@@ -116,17 +140,24 @@ class DuplicateIds:
         rows = []
         for row, duplicate_id in enumerate(ids):
             if duplicate_id:
-                if duplicate_id in known or duplicate_id in seen:
+                if duplicate_id in seen:
+                    continue
+                if duplicate_id in known and not (durable and duplicate_id in self._volatile):
                     continue
                 seen[duplicate_id] = None
             rows.append(row)
         return rows
 
     def add(self, chunk: IdChunk) -> list[int]:
-        """Enter ids, none of which is known; return positions of id records that are no longer needed."""
+        """Enter ids that are fresh (``fresh_rows``); return positions of id records that are no longer needed."""
         if not self.capacity:
             return [chunk.record] if chunk.record else []
         self._known.update(chunk.ids)
+        if not chunk.durable:
+            self._volatile.update(dict.fromkeys(chunk.ids, chunk))
+        elif self._volatile:
+            for one in chunk.ids:
+                self._volatile.pop(one, None)
         if chunk.newer is not None:
             chunk.since = self._taken
             self._handed.append(chunk)
@@ -151,7 +182,7 @@ class DuplicateIds:
         while over > 0:
             chunk = self._chunks[0]
             end = min(len(chunk.ids), chunk.start + over)
-            self._known.difference_update(chunk.ids[chunk.start : end])
+            self._forget(chunk, end)
             over -= end - chunk.start
             chunk.start = end
             if end == len(chunk.ids):
@@ -161,13 +192,23 @@ class DuplicateIds:
                     dead.append(chunk.record)
         return dead
 
+    def _forget(self, chunk: IdChunk, end: int) -> None:
+        """Know the ids of a chunk no more that come before ``end``."""
+        gone = chunk.ids[chunk.start : end]
+        if not chunk.durable:
+            # The others have come again, with a message that is durable.
+            gone = [one for one in gone if self._volatile.get(one) is chunk]
+            for one in gone:
+                del self._volatile[one]
+        self._known.difference_update(gone)
+
     def _age(self) -> list[int]:
         """Drop the ids that were handed over and are too old by now."""
         dead: list[int] = []
         for chunk in self._handed:
             newer = (chunk.newer or 0) + self._taken - chunk.since
             end = min(len(chunk.ids), max(chunk.start, newer + len(chunk.ids) - self.capacity))
-            self._known.difference_update(chunk.ids[chunk.start : end])
+            self._forget(chunk, end)
             chunk.start = end
             if end == len(chunk.ids) and chunk.record:
                 dead.append(chunk.record)

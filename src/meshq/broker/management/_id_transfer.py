@@ -43,7 +43,7 @@ def hand_over_ids(core: Core, name: str, forward: Queue, watch: MoveWatch) -> No
     run = StoredRun(
         name,
         content,
-        durable=core.durable,
+        durable=part.durable,
         producer=bytes(IDENTITY_BYTES),
         number=1,
         stamp=0,

@@ -66,7 +66,7 @@ class ForwardedRuns:
             return
         if about.entry and about.there is not None:
             found = decode_id_list(RunView(run.content).body(0))
-            self._ingress.handed_ids.take(header.address, about.there, found, link, then)
+            self._ingress.handed_ids.take(header.address, about.there, found, link, then, durable=run.durable)
             return
         if about.entry:
             part = run if not rows.start else _rest(run, rows)

@@ -351,7 +351,7 @@ class TransactionManager:
                 continue
             known = seen.setdefault(address.name, set())
             ids = duplicate_ids(run.content)
-            fresh = address.duplicates.fresh_rows(ids)
+            fresh = address.duplicates.fresh_rows(ids, durable=run.durable)
             given = [duplicate_id for duplicate_id in ids if duplicate_id]
             if (fresh is not None and len(fresh) < len(ids)) or not known.isdisjoint(given):
                 raise decline("duplicate", f"at {address.name!r}; nothing of the transaction was applied")

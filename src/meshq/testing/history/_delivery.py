@@ -112,18 +112,24 @@ def q3_refused_is_never_delivered(history: History) -> Iterator[Violation]:
 
 
 def q3_all_or_nothing(history: History) -> Iterator[Violation]:
-    """Q3: a refused or rolled back message is nowhere; of a transaction's messages, all are there or none."""
+    """Q3: a refused or rolled back message is nowhere; of a transaction's messages, all are there or none.
+
+    A message that is there may have come by a send outside the transaction, or by another one that is whole.
+    """
     yield from q3_refused_is_never_delivered(history)
     delivered, live = history.deliveries_by_message(), left_by_queue(history)
     sent: dict[str, dict[tuple[str, int], bool]] = {}
+    ways: dict[tuple[str, int], dict[str, None]] = {}
     for send in history.sends.values():
-        if send.transaction:
-            for queue in send.queues:
-                message = (queue, send.uid)
+        for queue in send.queues if send.possible else ():
+            message = (queue, send.uid)
+            ways.setdefault(message, {})[send.transaction] = None
+            if send.transaction:
                 seen = message in delivered or send.uid in live.get(queue, ()) or message in history.removed
                 sent.setdefault(send.transaction, {})[message] = seen
+    parted = {transaction for transaction, messages in sent.items() if not all(messages.values())}
     for transaction, messages in sent.items():
-        if any(messages.values()) and not all(messages.values()):
+        if transaction in parted and any(seen and parted.issuperset(ways[one]) for one, seen in messages.items()):
             missing = [message for message, seen in messages.items() if not seen]
             yield Violation("Q3", f"of the transaction {transaction} {missing} is nowhere, and the rest is there")
 
@@ -257,7 +263,8 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
 
     The id of a message that is not durable is forgotten with its broker, and whoever had no answer sends it again, a
     client or another node: once more for each start, between the send and the last time that it was new somewhere, of
-    a node where it stands, or of the one that it was sent to while that had not answered.
+    a node where it stands, or of the one that it was sent to while that had not answered.  It holds for none that is
+    durable: if both were sent, each of them may stand once.
     """
     places: dict[tuple[str, str], dict[tuple[int, tuple[str, int]], None]] = {}
     stands, sends_of = stands_of(history), history.sends_by_uid()
@@ -271,11 +278,16 @@ def q4_exactly_once(history: History) -> Iterator[Violation]:
     for (queue, duplicate_id), found in places.items():
         if len(found) < 2:
             continue
-        once = 1 + _forgotten(history, found, sends_of)
+        once = 1 + _forgotten(history, found, sends_of) + _is_mixed(found, sends_of)
         if len(found) > _most_stands(history, queue, once, found, sends_of):
             seen = ", ".join(f"message {uid} at {_listed([stand])}" for uid, stand in found)
             what = f"duplicate id {duplicate_id} stands {len(found)} times in {queue}: {seen}"
             yield Violation("Q4", what, next(iter(found))[0])
+
+
+def _is_mixed(stands: Iterable[tuple[int, tuple[str, int]]], sends_of: Mapping[int, Sequence[Send]]) -> bool:
+    """Whether some sends of these messages are durable, and some are not."""
+    return len({send.durable for uid, _ in stands for send in sends_of[uid] if send.possible}) > 1
 
 
 def _forgotten(

@@ -30,6 +30,8 @@ _INSIDE: Final[ContextVar[bool]] = ContextVar("meshq_recorded", default=False)
 #: The parts of a ``Message`` and keywords of a send that a history has.
 KEPT: Final = ("durable", "ttl", "delay", "duplicate_id")
 
+#: The calls of a transaction that may end it.
+ENDS: Final = ("commit", "prepare", "rollback", "__aexit__")
 #: The call that sends several messages.
 MANY: Final = Client.send_many
 
@@ -185,7 +187,7 @@ def recorded_by(recorder: Recorder) -> Iterator[None]:
         (Client, "request", _sending(recorder, Client.request)),
         (Producer, "send", _pipelined(recorder, Producer.send)),
         (Transaction, "send", _in_transaction(recorder, Transaction.send)),
-        (Transaction, "commit", _committing(recorder, Transaction.commit)),
+        *((Transaction, name, _ending(recorder, getattr(Transaction, name))) for name in ENDS),
         (Consumer, "ack", _settling(recorder, Consumer.ack, "ack")),
         (Consumer, "nack", _settling(recorder, Consumer.nack, "nack")),
         (Consumer, "reject", _settling(recorder, Consumer.reject, "reject")),
@@ -296,27 +298,55 @@ def _pipelined(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., An
 
 def _in_transaction(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
     async def send(self: Any, address: str, body: Any, **keywords: Any) -> None:
+        op: int | None = None
         if not _INSIDE.get():
             name = recorder.name_of(self, "transaction")
-            recorder.begin(self._context.sender, address, body, transaction=name, **keywords)
+            op = recorder.begin(self._context.sender, address, body, transaction=name, **keywords)
         token = _INSIDE.set(True)
         try:
             await real(self, address, body, **keywords)
+        except BaseException as error:
+            # A message that was not taken is no part of the commit; a cancelled call has taken none.
+            if op is not None:
+                taken = isinstance(error, MeshqError) and error.outcome != "not_done"
+                recorder.history.send_failed(op, "unknown" if taken else "not_done")
+            raise
         finally:
             _INSIDE.reset(token)
 
     return send
 
 
-def _committing(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
-    async def commit(self: Any) -> None:
-        await real(self)
-        name = recorder.name_of(self, "transaction")
-        for send in recorder.history.sends.values():
-            if send.transaction == name and send.outcome is None:
-                recorder.history.send_ok(send.op)
+def _ending(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
+    async def end(self: Any, *arguments: Any) -> None:
+        """Record what became of the sends of a transaction, if this call has ended it."""
+        was_open = self.state in ("active", "prepared")
+        error: BaseException | None = None
+        try:
+            await real(self, *arguments)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            if was_open:
+                _end_sends(recorder, self, error)
 
-    return commit
+    return end
+
+
+def _end_sends(recorder: Recorder, transaction: Any, error: BaseException | None) -> None:
+    """End the sends of a transaction that is committed, or that was rolled back for sure."""
+    committed = transaction.state == "committed" and error is None
+    sure = error is None or (isinstance(error, MeshqError) and error.outcome == "not_done")
+    if not committed and not (transaction.state == "rolled back" and sure):
+        return
+    name = recorder.name_of(transaction, "transaction")
+    for send in recorder.history.sends.values():
+        if send.transaction == name and send.outcome is None:
+            if committed:
+                recorder.history.send_ok(send.op)
+            else:
+                recorder.history.send_failed(send.op, "not_done")
 
 
 def _settling(recorder: Recorder, real: Callable[..., Any], kind: str) -> Callable[..., Any]:
