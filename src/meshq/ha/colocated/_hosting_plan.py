@@ -84,7 +84,7 @@ class HostingPlan:
 
     @property
     def backups(self) -> int:
-        """How many backups there are, with those that are held."""
+        """The number of backups, held backups included."""
         return len(self._hosted) + len(self._held)
 
     def name_for(self, node_id: str) -> str:
@@ -157,15 +157,15 @@ class HostingPlan:
         return RefusedError(f"{self.rules.name!r} runs {self.backups} backups, which is its max_backups")
 
     def hold(self, number: int, place: int) -> None:
-        """Keep the number and the place of a backup of before that is not begun: nobody else gets them.
+        """Keep the number and the place of an earlier backup that is not begun.
 
-        It counts as one that there is.
+        No other backup gets them, and it counts as one that there is.
         """
         self.count_from(number)
         self._held[number] = place
 
     def release(self, number: int) -> None:
-        """Hold a backup no more; its number is given to nobody all the same.  Twice is silent."""
+        """Give the place of a held backup free; the number stays used.  Twice is silent."""
         self._held.pop(number, None)
 
     def place_of(self, waiting: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Where a backup listens, and whether somebody on its machine listens there already; plain Python."""
+"""The URLs at which a backup listens, and a check that its host and its node do not use them; plain Python."""
 
 from __future__ import annotations
 

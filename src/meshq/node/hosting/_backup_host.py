@@ -330,7 +330,7 @@ class BackupHost:
             told(ended)
 
     async def _end_named(self, name: str, *, force: bool) -> EndedBackup:
-        """End a backup for good; what is stored stays, and the result says where.
+        """End a backup for good; the store stays, and the result names its directory.
 
         Raises:
             NotFoundError: there is none of this name.

@@ -13,7 +13,7 @@ ANSWER_S = 5.0
 
 
 async def check_gone(env: Env, whose: str, url: str) -> None:
-    """Check that nobody answers where a node was, as it has said itself.
+    """Check that no broker answers at the URL of a node.
 
     Checkpoint: always.
     Cancellation: no connection is open.
