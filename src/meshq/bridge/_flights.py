@@ -48,7 +48,7 @@ class Flights:
         self._under_way: Counter[str] = Counter()
 
     def __bool__(self) -> bool:
-        """Whether something was sent of which it is not known what became of it."""
+        """Whether a flight is under way: no longer once it was settled or taken."""
         return bool(self._flights)
 
     def under_way(self, address: str) -> int:
@@ -56,13 +56,13 @@ class Flights:
         return self._under_way[address]
 
     def decided(self) -> bool:
-        """Whether it is known what became of the first flight."""
+        """Whether the first flight is confirmed, refused or broken."""
         return bool(self._flights) and self._flights[0].sending.done
 
     @property
     def troubled(self) -> bool:
-        """Whether what was sent first is refused, or broken."""
-        return self.decided() and self._flights[0].sending.failure is not None
+        """Whether the first flight is refused or broken."""
+        return self.decided() and self._flights[0].sending.failed
 
     def begin(self, flight: Flight) -> None:
         """Take a flight that was sent."""
@@ -70,8 +70,7 @@ class Flights:
         self._under_way[flight.address] += flight.messages
 
     def settle(self) -> int:
-        """Acknowledge what the target has confirmed, up to the first flight of which that is not known; return how many
-        messages.
+        """Acknowledge the confirmed flights before the first other one; return the number of their messages.
 
         Raises:
             MeshqError: an acknowledgement came too late, or could not be stored.
@@ -101,7 +100,7 @@ class Flights:
         return flight
 
     async def wait(self) -> None:
-        """Wait until it is known what became of the first flight, or an acknowledgement is stored.
+        """Wait until the first flight is decided, or an acknowledgement is stored.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
@@ -118,11 +117,11 @@ class Flights:
         return bool(self._settling)
 
     def give_up(self) -> int:
-        """End all waits: what is confirmed is acknowledged, what is not goes back as never delivered; return how many
-        messages are acknowledged."""
+        """End all waits: acknowledge confirmed messages, give the others back as never delivered; return the number of
+        those acknowledged."""
         confirmed = 0
         for flight in self._flights:
-            done = flight.sending.done and flight.sending.failure is None
+            done = flight.sending.done and not flight.sending.failed
             confirmed += flight.messages if done else 0
             flight.sending.end()
             settle_spans(self._consumer, flight.spans, back=not done)

@@ -125,7 +125,7 @@ class Forwarder:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for what is under way; after an error or a cancellation end without waiting.
+        """Wait until all flights are decided; after an error or a cancellation end without waiting.
 
         Checkpoint: when something is under way.  Cancellation: what was not confirmed goes back, as never delivered.
         Raises:
@@ -140,11 +140,11 @@ class Forwarder:
 
     @property
     def is_sending(self) -> bool:
-        """Whether messages were sent of which it is not known what became of them."""
+        """Whether a flight is under way."""
         return bool(self._flights)
 
     async def receive(self) -> None:
-        """Receive some messages from the queue, or wait until it is known what became of those that were sent.
+        """Receive some messages from the queue, or wait until the first flight is decided.
 
         Checkpoint: always.  Cancellation: no message is lost.
         """
@@ -152,8 +152,7 @@ class Forwarder:
         self._spans += await receive_spans(self.consumer, most, self._flights.decided)
 
     async def send(self) -> bool:
-        """Send the received messages, and settle those of which it is known what became; False if the target has taken
-        none of them.
+        """Send the received messages, and settle the decided ones; return False if the target has taken none of them.
 
         Checkpoint: unless messages follow others, and the window has room for them.
         Cancellation: what was not confirmed goes back at the end of the block, as never delivered.
@@ -178,7 +177,7 @@ class Forwarder:
         return True
 
     def _give_up(self) -> None:
-        """Acknowledge what is confirmed, and give back what is not sent or was refused, without waiting."""
+        """Acknowledge confirmed messages, and give unsent and refused ones back, without waiting."""
         done, self._done = self._done, []
         acknowledge(self.consumer, self._let_go(done))
         self._put_back(list(self._held), None)
@@ -188,7 +187,7 @@ class Forwarder:
     # -- sending, and not waiting for it
 
     async def _send_next(self) -> None:
-        """Send what was received first.
+        """Send the messages that were received first.
 
         Messages that go on as they are follow one another.  For all others, and as long as it is not known how many may
         be under way, each answer is waited for.
@@ -238,12 +237,12 @@ class Forwarder:
             return None
 
     def _describe(self, now: float, delivery: Delivery) -> BridgedMessage:
-        """Return what goes on of a delivery, without its body and its id."""
+        """Return the message that goes on, without its body and its id."""
         path = self.path(delivery) if self.path is not None else ""
         return BridgedMessage(message_of(delivery, now, large=True), b"", path)
 
     def _ids(self) -> Callable[[DeliverySpan], list[bytes]] | None:
-        """Return what makes the ids of deliveries; None: there are to be none."""
+        """Return the maker of the ids of deliveries; None: there are no ids."""
         identify = self.identify
         if identify is None:
             return None
@@ -265,7 +264,7 @@ class Forwarder:
         self.counts.carried += self._flights.settle()
 
     async def _land(self) -> None:
-        """Wait until it is known what became of all that was sent, and stored what is acknowledged."""
+        """Wait until all sent messages are decided and all acknowledgements are stored."""
         refused = len(self._refused)
         while self._flights or self._flights.is_storing:
             self._settle()
@@ -278,7 +277,7 @@ class Forwarder:
             forget_window(self.there, self.settings.forwarding_address or address)
 
     async def _look_into(self, flight: Flight) -> None:
-        """Find out what was refused of a flight.
+        """Find the refused messages of a flight.
 
         Raises:
             MeshqError: nothing was refused, but something is broken.
@@ -290,7 +289,7 @@ class Forwarder:
             await self._judge(piece, failure.results or [failure] * flight.messages, failure)
 
     def _admitted(self, deliveries: Sequence[Delivery]) -> ForwardPlan:
-        """Hold some deliveries, and plan what becomes of them."""
+        """Hold some deliveries, and return the plan for them."""
         places = range(self._next_place, self._next_place + len(deliveries))
         self._next_place = places.stop
         self._held.update(zip(places, deliveries, strict=True))
@@ -374,7 +373,7 @@ class Forwarder:
     async def _judge(
         self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError | None
     ) -> None:
-        """Note what became of the messages of a piece, and look into a refusal of several together."""
+        """Note the results of the messages of a piece, and look into a refusal of several together."""
         confirmed = [place for place, error in zip(piece.places, results, strict=True) if error is None]
         self.counts.carried += len(confirmed)
         self._done += confirmed

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from meshq.client._onward_rows import OnwardRuns
 from meshq.client.incoming._inbox import returning
 from meshq.client.receive._delivery import Delivery
-from meshq.client.send._onward_rows import OnwardRuns
 from meshq.client.send._send_batches import BridgedMessage, SendBatch
 from meshq.errors import BusyError
 from meshq.wire import FLAG_UNCOUNTED
@@ -71,7 +71,7 @@ def settle_spans(consumer: Consumer, spans: Sequence[DeliverySpan], *, back: boo
 
 
 class Settlement:
-    """The wait until what a consumer has settled is stored; its end rouses the consumer's task."""
+    """The wait until the settlements of a consumer are stored; its end rouses the consumer's task."""
 
     __slots__ = ("_call", "_timed")
 
@@ -103,15 +103,15 @@ class Settlement:
         self._timed.pop(self._call, None)
 
 
-class RunsOnTheWay(SendBatch):
-    """Messages of a consumer that are sent together to another broker, and not waited for."""
+class RunsOnTheWay:
+    """Messages of a consumer that are sent together to another broker, without a wait for the answer."""
 
-    __slots__ = ("_client", "_consumer", "runs")
+    __slots__ = ("_client", "batch", "runs")
 
     def __init__(self, client: Client, consumer: Consumer) -> None:
-        super().__init__()
         self._client = client
-        self._consumer = consumer
+        #: The outcome of all runs; its end rouses the consumer's task.
+        self.batch = SendBatch(lambda: rouse(consumer))
         self.runs: list[OutgoingRun] = []
 
     def send(self, address: str, runs: list[OutgoingRun]) -> None:
@@ -122,25 +122,33 @@ class RunsOnTheWay(SendBatch):
         """
         outbox, send_queue = self._client._implicit.to(address), self._client._send_queue
         self.runs = runs
-        self.expect(runs)
+        self.batch.expect(runs)
         for run in runs:
             send_queue.submit(outbox, run)
         self._client._stream.flush()
         send_queue.start_timeout(runs)
 
-    def succeed(self, value: object = None) -> None:
-        """Complete the send."""
-        super().succeed(value)
-        rouse(self._consumer)
+    @property
+    def done(self) -> bool:
+        """Whether the outcome of all messages is known."""
+        return self.batch.done
 
-    def fail(self, error: BaseException) -> None:
-        """Fail the send."""
-        super().fail(error)
-        rouse(self._consumer)
+    @property
+    def failed(self) -> bool:
+        """Whether a message was refused, or its outcome is unknown."""
+        return self.batch.failed
+
+    def result(self) -> None:
+        """Raise the error of the send, which is done, if it has failed.
+
+        Raises:
+            MeshqError: as ``client.send_many``.
+        """
+        self.batch.result()
 
     def end(self) -> None:
-        """End the wait for the runs; those that were not sent are given up."""
-        if not self.done:
+        """End the wait for the runs; unsent runs are given up."""
+        if not self.batch.done:
             for run in self.runs:
                 run.on("give up")
         self._client._send_queue.stop_timeout(self.runs)
@@ -148,7 +156,7 @@ class RunsOnTheWay(SendBatch):
 
 def onward_runs(
     client: Client,
-    batch: RunsOnTheWay,
+    sending: RunsOnTheWay,
     spans: Sequence[DeliverySpan],
     describe: Callable[[Delivery], BridgedMessage],
     ids: Callable[[DeliverySpan], Sequence[bytes]] | None,
@@ -161,7 +169,7 @@ def onward_runs(
     Raises:
         MeshqError: one of them can't go on so.
     """
-    return OnwardRuns(describe, client._encoder, client._env.wall.now_ms()).of(spans, ids, batch)
+    return OnwardRuns(describe, client._encoder, client._env.wall.now_ms()).of(spans, ids, sending.batch)
 
 
 def known_window(client: Client, address: str) -> int | None:

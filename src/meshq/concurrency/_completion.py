@@ -71,9 +71,9 @@ class Completion:
             await trio.lowlevel.checkpoint()
 
     @property
-    def failure(self) -> BaseException | None:
-        """The error of an operation that has failed; None: it has completed, or is not decided."""
-        return self._error
+    def failed(self) -> bool:
+        """Whether the operation has failed."""
+        return self._error is not None
 
     def result(self) -> Any:
         """Return the value of a completed operation, or raise its error."""

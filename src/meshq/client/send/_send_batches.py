@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, cast
 
 from meshq import limits
@@ -47,10 +47,12 @@ def combined(results: Sequence[MeshqError | None]) -> MeshqError:
 class SendBatch(Completion):
     """The completion of one ``send_many``: waits for all its runs."""
 
-    __slots__ = ("_messages", "_open", "_results")
+    __slots__ = ("_messages", "_on_end", "_open", "_results")
 
-    def __init__(self) -> None:
+    def __init__(self, on_end: Callable[[], None] | None = None) -> None:
+        """``on_end``: called when all runs are decided."""
         super().__init__()
+        self._on_end = on_end
         self._messages = 0
         # Messages that are not decided yet.
         self._open = 0
@@ -76,6 +78,8 @@ class SendBatch(Completion):
                 self.succeed()
             else:
                 self.fail(combined(self._results))
+            if self._on_end is not None:
+                self._on_end()
 
     def run_sent(self) -> None:
         """Note that a run has left the send queue."""
