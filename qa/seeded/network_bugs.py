@@ -25,13 +25,6 @@ NETWORK_BUGS: Final = (
         checkers=("W3",),
     ),
     _Bug(
-        name="let a way be as long as the message may go from here on",
-        function="meshq.broker:_open_route",
-        old="AMQBrokerHops < {hops - len(way) + 1}",
-        new="AMQBrokerHops < {hops}",
-        checkers=("W3", "W4"),
-    ),
-    _Bug(
         name="take a message back although a consumer here accepts it",
         function="meshq.broker:ReplayFilter.__init__",
         old=" and not any(accepts(view) is True for accepts in verdicts)",
@@ -46,32 +39,11 @@ NETWORK_BUGS: Final = (
         checkers=("W9",),
     ),
     _Bug(
-        name="take messages back for ever",
-        function="meshq.wire:BrokerPath.beyond",
-        old="self.returns + 1",
-        new="1",
-        checkers=("W9",),
-    ),
-    _Bug(
         name="lengthen the path of a message that goes back",
         function="meshq.wire:BrokerPath.beyond",
         old="if target_id not in on_way:",
         new="if target_id:",
         checkers=("W3",),
-    ),
-    _Bug(
-        name="deal copies of a topic's message by their order and not by their ids",
-        function="meshq.broker:Copies._deal",
-        old="return sha256(ids[row] + node.encode()).digest()",
-        new="return sha256(ids[row] + own.encode() + node.encode()).digest()",
-        checkers=("W6",),
-    ),
-    _Bug(
-        name="keep the filter of what goes back when a consumer leaves",
-        function="meshq.broker:SessionConsumers._drop",
-        old="self._replay.follow(consumer.queue)",
-        new="pass",
-        checkers=("W9",),
     ),
     _Bug(
         name="tell nobody of demand behind this broker",

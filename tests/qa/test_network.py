@@ -65,3 +65,15 @@ def test_a_path_that_grows_where_a_message_goes_back_is_noticed(monkeypatch: pyt
 
     monkeypatch.setattr(BrokerPath, "beyond", beyond)
     assert "W3" in str(STAGES["network"](1).failure)
+
+
+@pytest.mark.slow
+def test_messages_that_go_back_for_ever_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = BrokerPath.beyond
+
+    def beyond(self: BrokerPath, step: PathStep, target_id: str) -> BrokerPath:
+        been = made(self, step, target_id)
+        return been._replace(returns=min(been.returns, 1))
+
+    monkeypatch.setattr(BrokerPath, "beyond", beyond)
+    assert "still under way" in str(STAGES["network"](16).failure)
