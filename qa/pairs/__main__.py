@@ -77,8 +77,8 @@ def played(seed: int, row: Row) -> Played:
 
 
 @attrs.define
-class Tally:
-    """What became of the seeds so far."""
+class PairsTally:
+    """The results of the seeds so far."""
 
     seeds: int = 0
     failed: list[dict[str, Any]] = attrs.field(factory=list)
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play seeds; 0 if every pair has met, every feature has acted, and nothing is wrong."""
     given = parser().parse_args(arguments)
     rows = rows_of(given.first + given.seeds)
-    tally, began_s = Tally(), time.process_time()
+    tally, began_s = PairsTally(), time.process_time()
     for seed in range(given.first, given.first + given.seeds):
         run = played(seed, rows[seed])
         tally.add(seed, run)

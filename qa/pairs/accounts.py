@@ -1,4 +1,4 @@
-"""The accounts of a meeting: what was sent, what was taken where, and whether that can be."""
+"""The accounts of a meeting: all messages that were sent and taken, compared at the end."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class Fate:
 
 @attrs.define
 class Book:
-    """What was taken of one copy of each message."""
+    """The messages that were taken of one copy of each."""
 
     taken: Counter[bytes] = attrs.field(factory=Counter)
     #: An acknowledgement of these may have been carried out.
     in_doubt: set[bytes] = attrs.field(factory=set)
 
 
-class Accounts:
-    """All messages of a meeting, and what became of them."""
+class MeetingAccounts:
+    """All messages of a meeting, with the fate of each."""
 
     def __init__(self, row: Row) -> None:
         self._row = row
@@ -75,7 +75,7 @@ class Accounts:
                 raise MeetingError(f"P1: {body[:40]!r} is in {where}, and was never sent")
 
     def check_newest(self, bodies: Iterable[bytes]) -> None:
-        """Check what a queue holds that keeps the newest of each key.
+        """Check the messages in a queue that keeps the newest of each key.
 
         Raises:
             MeetingError: there are two of a key.
@@ -86,7 +86,7 @@ class Accounts:
                 raise MeetingError(f"P7: {count} messages of {key} wait, not the newest alone")
 
     def judge(self) -> None:
-        """Compare what was taken with what was sent.
+        """Compare the messages that were taken with those that were sent.
 
         Raises:
             MeetingError: a promise is broken.

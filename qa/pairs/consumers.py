@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import trio
@@ -10,15 +9,13 @@ import trio
 from meshq.client import Client, Consumer, Delivery
 from meshq.errors import MeshqError, RefusedError
 from qa.pairs.accounts import MESSAGES, Book
-from qa.pairs.scene import LOOK_S, Scene
-
-Opening = Callable[[Client], Consumer]
+from qa.pairs.scene import LOOK_S, MeetingScene
 
 
 class Consumers:
     """Take messages, give them back, and reject them, as the features of a row ask for."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: MeetingScene) -> None:
         self._scene = scene
 
     async def consume(self, number: int) -> None:

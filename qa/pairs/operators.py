@@ -1,4 +1,4 @@
-"""What happens to the queue besides: operators, who looks at it, who asks, and who may not."""
+"""The operators of a meeting, and the readers, askers and intruders beside them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from meshq.client import Client, Cursor, ReceivedMessage
 from meshq.errors import MeshqError, NotFoundError, RefusedError, SecurityError
 from qa.pairs.accounts import MESSAGES, Fate, MeetingError
 from qa.pairs.features import NOTES
-from qa.pairs.scene import Scene
+from qa.pairs.scene import MeetingScene
 
 Work = Callable[[Client], Awaitable[object]]
 TAPE = "tape"
@@ -19,7 +19,7 @@ TAPE = "tape"
 class Operators:
     """The work beside producers and consumers, a function for each feature."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: MeetingScene) -> None:
         self._scene = scene
         self._tries = 0
 
@@ -77,7 +77,7 @@ class Operators:
         self._acted("moves", await client.move_messages("orders", "moved", limit=2))
 
     async def _rest_bridge(self, client: Client) -> None:
-        """Pause the bridge for a while, so that nobody may be at the queue."""
+        """Pause the bridge for a while: the queue may then have no consumer."""
         await client.pause_bridge("away")
         await self._scene.rest(2.0)
         await client.resume_bridge("away")

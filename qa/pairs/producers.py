@@ -10,7 +10,7 @@ from meshq.client import Client
 from meshq.errors import MeshqError
 from qa.pairs.accounts import Fate
 from qa.pairs.features import KEY
-from qa.pairs.scene import Scene
+from qa.pairs.scene import MeetingScene
 
 PRODUCERS: Final = 2
 #: Messages of each producer.
@@ -25,7 +25,7 @@ PARTS: Final = 3
 class Producers:
     """Send messages to ``orders``, with all that the features of a row ask for."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: MeetingScene) -> None:
         self._scene = scene
         self._sent = 0
 

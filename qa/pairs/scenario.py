@@ -22,7 +22,7 @@ from qa.pairs.covering import Row
 from qa.pairs.features import COPIES, ENDS, FAR, FAR_ENDS, NEWS, NOTES, SUBSCRIPTIONS, far_settings
 from qa.pairs.operators import TAPE, Operators
 from qa.pairs.producers import PRODUCERS, Producers
-from qa.pairs.scene import Scene
+from qa.pairs.scene import MeetingScene
 
 #: Seconds after which all that was sent, and not expired, has to be there.
 QUIET_S: Final = 20.0
@@ -34,11 +34,12 @@ class Meeting:
 
     def __init__(self, cluster: Cluster, row: Row) -> None:
         self._cluster = cluster
-        self._scene = Scene(cluster, row)
+        self._scene = MeetingScene(cluster, row)
 
     async def run(self) -> Counter[str]:
-        """Let all tasks work, end all faults, take all messages that are left, and compare; returns how often what
-        a feature does was done."""
+        """Let all tasks work, end all faults, take all messages that are left, and compare.
+
+        Returns how often each feature has acted."""
         scene = self._scene
         async with trio.open_nursery() as far:
             if scene.on("bridges"):
@@ -148,13 +149,13 @@ class Meeting:
                     await self._take_all(client, queue, MESSAGES)
 
     async def _let_go(self, client: Client) -> None:
-        """End what an operator or a cursor may have left half done."""
+        """Resume the queue, and delete its cursor."""
         for call in (client.resume_queue("orders"), client.delete_cursor("orders", TAPE)):
             with suppress(NotFoundError):
                 await call
 
     async def _look(self, client: Client) -> None:
-        """Look at what waits at a node, when nobody consumes any more."""
+        """Browse the queue of a node that has no consumers any more."""
         if self._scene.on("last value"):
             async with client.consumer("orders", browse=True) as browser:
                 self._scene.accounts.check_newest([message.body async for message in browser])
@@ -189,7 +190,7 @@ def _subscription_of(delivery: Delivery) -> str:
 
 
 async def meeting(cluster: Cluster, row: Row) -> Counter[str]:
-    """Let the features of a row meet; returns how often what a feature does was done.
+    """Let the features of a row meet; return how often each has acted.
 
     Checkpoint: always.  Cancellation: ends the meeting.
     Raises:

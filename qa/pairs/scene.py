@@ -11,7 +11,7 @@ import trio
 
 from meshq.client import Client
 from meshq.testing import Cluster
-from qa.pairs.accounts import Accounts
+from qa.pairs.accounts import MeetingAccounts
 from qa.pairs.covering import Row
 from qa.pairs.features import APP, GUEST, PASSWORDS, nodes_of
 
@@ -25,14 +25,14 @@ PATIENT: Final[dict[str, Any]] = {
 LOOK_S: Final = 0.05
 
 
-class Scene:
-    """What the actors of a meeting share."""
+class MeetingScene:
+    """The cluster, the features, chance and the accounts, which all actors of a meeting share."""
 
     def __init__(self, cluster: Cluster, row: Row) -> None:
         self.cluster = cluster
         self.row = row
         self.chance = cluster.rng
-        self.accounts = Accounts(row)
+        self.accounts = MeetingAccounts(row)
         self.over = trio.Event()
         #: Whether consumers are to leave the queue, and how many are there.
         self.cleared = False

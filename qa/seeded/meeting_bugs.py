@@ -10,13 +10,6 @@ from qa.seeded.bug import Bug
 _Bug: Final = partial(Bug, mesh=True, stage="pairs")
 MEETING_BUGS: Final = (
     _Bug(
-        name="know a message of a bridge by its sequence alone, also when its queue was deleted and made again",
-        function="meshq.bridge:bridged_id",
-        old='queue.to_bytes(8, "big")',
-        new="bytes(8)",
-        checkers=("P5",),
-    ),
-    _Bug(
         name="delete an unused queue with the messages that wait before they are delivered again",
         function="meshq.broker:Core._can_auto_delete",
         old="        or queue.counts.delayed\n",

@@ -13,7 +13,7 @@ from tools import draw_feature_pairs
 from meshq import AddressSettings, Broker, UsageError
 from meshq.client import Client, Consumer, Transaction
 from qa.pairs.__main__ import SEEDS, played, rows_of
-from qa.pairs.accounts import Accounts, Fate, MeetingError
+from qa.pairs.accounts import Fate, MeetingAccounts, MeetingError
 from qa.pairs.covering import array_of, counts_of, missing_triples, pairs_of
 from qa.pairs.features import ACTING, EXCLUDED, FEATURES
 
@@ -51,9 +51,9 @@ async def test_a_queue_that_keeps_the_newest_of_each_key_takes_no_cursor() -> No
                 raise AssertionError("it was let in")
 
 
-def accounts(*features: str) -> Accounts:
-    """Accounts of two messages of a key that were confirmed and taken, with their copies."""
-    made = Accounts(frozenset(features))
+def accounts(*features: str) -> MeetingAccounts:
+    """MeetingAccounts of two messages of a key that were confirmed and taken, with their copies."""
+    made = MeetingAccounts(frozenset(features))
     for body in (b"1", b"2"):
         made.fates[body] = Fate(key="a", confirmed=True, seen_from=float(body), seen_until=float(body))
         for book in made.books.values():
@@ -65,7 +65,7 @@ def test_accounts_in_which_nothing_is_missing_are_right() -> None:
     accounts("divert", "subscriptions", "last value").judge()
 
 
-def lose(name: str, body: bytes, made: Accounts) -> None:
+def lose(name: str, body: bytes, made: MeetingAccounts) -> None:
     """Take a message out of a book."""
     del made.books[name].taken[body]
 
@@ -99,7 +99,7 @@ def test_a_message_may_be_gone_for_a_reason_only() -> None:
     ],
 )
 def test_accounts_that_are_wrong_name_the_promise(
-    features: tuple[str, ...], change: Callable[[Accounts], object], promise: str
+    features: tuple[str, ...], change: Callable[[MeetingAccounts], object], promise: str
 ) -> None:
     made = accounts(*features)
     with pytest.raises(MeetingError, match=f"^{promise}: "):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from qa.pairs.accounts import DIVERTED, MESSAGES, Accounts, Fate
+from qa.pairs.accounts import DIVERTED, MESSAGES, Fate, MeetingAccounts
 from qa.pairs.covering import Row, array_of, counts_of, pairs_of
 from qa.pairs.features import COPIES, ENDS, queues_of, settings_of
 from tests.real.faces.kit import Face, promise, received
@@ -46,7 +46,7 @@ class SmallMeeting:
 
     def __init__(self, face: Face, row: Row, seed: int) -> None:
         self._face, self._row, self._chance = face, row, random.Random(seed)
-        self.accounts = Accounts(row)
+        self.accounts = MeetingAccounts(row)
         self._sent = face.signal()
         self._done = False
 
