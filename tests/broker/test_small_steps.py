@@ -1,15 +1,19 @@
-"""Small parts of dispatch, each alone: bounds of a step, and what a list forgets with a run."""
+"""Small parts of a queue, each alone: bounds of a step, what a list forgets with a run, what a record may say."""
 
 from __future__ import annotations
+
+import struct
 
 import pytest
 
 from meshq import AddressSettings, limits
+from meshq.broker import records
 from meshq.broker.queue._dispatch_machine import whole
 from meshq.broker.queue._priority_list import PriorityList
 from meshq.broker.queue._queue_machine import Queue
 from meshq.broker.queue._run import QueueRun
-from meshq.wire import KIND_CONTROL, KIND_HEADERS, PRIORITY_SHIFT, Envelope, encode_map
+from meshq.errors import DamagedError
+from meshq.wire import KIND_CONTROL, KIND_HEADERS, PRIORITY_SHIFT, Envelope, RunBytes, encode_map
 from tests.broker.kit import make_house
 from tests.broker.logs import FakeLog
 from tests.broker.pages import FakePages
@@ -98,3 +102,16 @@ def test_a_message_of_a_group_is_fetched_from_the_disk_when_its_turn_comes() -> 
         pages.rest()
     assert [body[:6] for body in client.bodies(reader)] == [b"first", b"second"]
     house.check()
+
+
+@pytest.mark.parametrize("kind", [10 << 8, 255 << 8, 4 << 8 | 1 << 16, 1 << 31])
+def test_a_record_whose_message_has_no_priority_that_there_is_is_damage(kind: int) -> None:
+    def record(*kinds: int) -> bytes:
+        table = b"".join(struct.pack("<5I", one, 0, 0, 0, 0) for one in kinds)
+        run = records.RunRecord(bytes(16), 1, 2, "a", (), (), RunBytes(len(kinds), table, 0, b""))
+        return records.encode_run_head(run) + table
+
+    assert records.decode_run(record(0, 9 << 8)).content.rows == 2
+    for kinds in ((kind,), (4 << 8, kind), (kind, 4 << 8)):
+        with pytest.raises(DamagedError, match="readable run record"):
+            records.decode_run(record(*kinds))
