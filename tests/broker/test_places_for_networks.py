@@ -107,6 +107,24 @@ def test_a_user_has_its_places_over_starts_and_gets_no_more_by_them() -> None:
     assert fill(as_user(house, "few"), "few") == 2
 
 
+def test_who_opens_the_queues_of_another_user_has_no_more_places_than_it_would_get() -> None:
+    house = make_house(FakeLog(), security=with_users("many", "few"))
+    many, few = as_user(house, "many"), as_user(house, "few")
+    names = [f"{NETWORK_KEPT}few.t@{'a' * 32}#{number}-{'0' * 16}" for number in range(3)]
+    assert taken(many) == 6
+    for name in names[:2]:
+        few.leave(keep(few, routes=ROUTES[0], name=name))
+    places = house.core.router.addresses["t"].network
+    for name in names[:2]:
+        many.leave(keep(many, routes=ROUTES[0], name=name))
+        assert many.code == 0
+    assert places._held == {"the user 'many'": 6, "the user 'few'": 2} and places.taken == 8
+    # Who would get a further place has the place of what it has opened.
+    places.count("the user 'many'", -5)
+    many.leave(keep(many, routes=ROUTES[0], name=names[0]))
+    assert places._held == {"the user 'many'": 2, "the user 'few'": 1}
+
+
 def test_what_an_earlier_version_has_written_is_of_the_next_broker() -> None:
     old = {
         "kind": "queue",

@@ -160,6 +160,15 @@ class ForTwo(Wrong):
         return await super().__aenter__()
 
 
+class StaysBusy(Wrong):
+    """A cancelled opening leaves its place taken."""
+
+    async def __aenter__(self) -> MemoryJournal:
+        await super().__aenter__()
+        await trio.lowlevel.checkpoint()
+        return self
+
+
 class ReplaysWhatIsNew(Wrong):
     def replay(self) -> AsyncIterator[MemoryRecord]:
         async def found() -> AsyncIterator[MemoryRecord]:
@@ -211,6 +220,7 @@ class WrongPlace(MemoryJournalPlace):
         (WritesHalves, "a record whose append was cancelled is there whole, or not at all"),
         (SharesAPosition, "each record has a position of its own"),
         (ForTwo, "a place has one open journal at a time"),
+        (StaysBusy, "a place can be opened again after an opening that was cancelled"),
         (ReplaysWhatIsNew, "a replay leaves out what was deleted meanwhile, and what is newer"),
         (WritesAfterItsEnd, "an append that is under way writes nothing once its journal is closed"),
     ],

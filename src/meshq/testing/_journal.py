@@ -52,10 +52,11 @@ class MemoryJournal(AbstractAsyncContextManager["MemoryJournal"]):
         return f"<MemoryJournal records={len(self._place.records)} {'open' if self._open else 'closed'}>"
 
     async def __aenter__(self) -> MemoryJournal:
+        # A block whose opening was cancelled is never left: nothing is taken before the last checkpoint.
+        await trio.lowlevel.checkpoint()
         if self._place.journal is not None:
             raise BusyError("a journal is open here")
         self._place.journal, self._open = self, True
-        await trio.lowlevel.checkpoint()
         return self
 
     async def __aexit__(

@@ -124,6 +124,7 @@ def test_what_only_a_simulated_cluster_has_is_named_with_what_there_is(name: str
     cluster = ProcessCluster.__new__(ProcessCluster)  # no process
     with pytest.raises(UsageError, match=rf"real processes has no '{name}', .* it has: alive, client, cut,"):
         getattr(cluster, name)
+    assert not hasattr(cluster, name)
     with pytest.raises(AttributeError, match="no attribute 'kil'"):
         cluster.kil  # type: ignore[attr-defined]  # noqa: B018
 

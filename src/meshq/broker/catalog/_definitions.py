@@ -193,11 +193,11 @@ class Definitions:
             UsageError: the ways are too long.
             AddressFullError, JournalBrokenError: nothing changed.
         """
-        former = queue.spec
+        former, address = queue.spec, self._router.addresses[queue.address]
+        spec = attrs.evolve(spec, holder=address.network.holder_after(former.holder, spec.holder))
         if spec.said != former.said:
             about = {"filter": spec.filter_text, "wanted": spec.wanted, "holder": spec.holder}
             self._rewrite(queue, {**about, "routes": kept_routes(spec.routes)})
-            address = self._router.addresses[queue.address]
             address.count(former, -1)
             address.count(spec, 1)
             queue.spec = spec

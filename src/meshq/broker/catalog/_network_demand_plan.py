@@ -70,6 +70,16 @@ class NetworkPlaces:
         if not held:
             del self._held[holder]
 
+    def holder_after(self, former: str, holder: str) -> str:
+        """Return who holds a place of ``former`` when ``holder`` has opened its queue: who gets a further place gets
+        this one, and for anybody else it stays as it was."""
+        if former == holder:
+            return holder
+        self.count(former, -1)
+        lack = self.lack("", holder)
+        self.count(former, 1)
+        return former if lack else holder
+
     def lack(self, address: str, holder: str, *, named: bool = False) -> str:
         """Say why a holder gets no further place at an address; empty: there is one.
 

@@ -343,6 +343,24 @@ async def _a_place_has_one_journal_at_a_time(make: Callable[[], JournalPlace]) -
     expect_equal(len(await _reopened(place)), 2, "a place whose journal was closed can be opened again")
 
 
+async def _a_place_can_be_opened_after_a_cancelled_opening(make: Callable[[], JournalPlace]) -> None:
+    place = _new_place(make)
+
+    async def use() -> None:
+        async with _block(place):
+            pass
+
+    for checkpoint in range(CHECKPOINTS_MAX):
+        cancelled = await is_cancelled(use, checkpoint=checkpoint)
+        try:
+            found = await _reopened(place)
+        except BusyError as error:
+            raise NonconformanceError("a place can be opened again after an opening that was cancelled") from error
+        _expect_records(found, [], "a journal whose opening was cancelled has no records")
+        if not cancelled:
+            break
+
+
 async def _a_journal_that_was_closed_writes_nothing_more(make: Callable[[], JournalPlace]) -> None:
     confirmed: Found = []
     begun = trio.Event()
@@ -381,5 +399,6 @@ JOURNAL_CHECKS: Final[tuple[JournalCheck, ...]] = (
     _a_cancelled_append_is_whole_or_not_there,
     _wrong_values_change_nothing,
     _a_place_has_one_journal_at_a_time,
+    _a_place_can_be_opened_after_a_cancelled_opening,
     _a_journal_that_was_closed_writes_nothing_more,
 )

@@ -88,6 +88,10 @@ class NodeProcess(ChildProcess):
         super().stop()
 
 
+class SimulatedOnlyError(UsageError, AttributeError):
+    """A cluster of real processes does not have a call of a simulated one: a program may ask with ``hasattr``."""
+
+
 class ProcessCluster(LinkFaults):
     """A cluster of real processes, in real time; made by the fixture ``meshq_process_cluster``.
 
@@ -147,10 +151,12 @@ class ProcessCluster(LinkFaults):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """Raise ``UsageError`` for the name of a call that only a simulated cluster has."""
+            """Raise an error for the name of a call that only a simulated cluster has; ``hasattr`` is False."""
             if name in SIMULATED:
                 calls = ", ".join(call for call in dir(type(self)) if call[0] != "_" and call not in OF_THE_FIXTURE)
-                raise UsageError(f"a cluster of real processes has no {name!r}, as meshq_cluster has; it has: {calls}")
+                raise SimulatedOnlyError(
+                    f"a cluster of real processes has no {name!r}, as meshq_cluster has; it has: {calls}"
+                )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
