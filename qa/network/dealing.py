@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from meshq import Broker, ClusterConnection, Message, NetworkConnector, abc
 from qa.network.shape import KEPT, url
+from qa.network.stage import Stage
 from qa.simulation.broker import STOP_S
-
-if TYPE_CHECKING:
-    from qa.network.scenario import SimulatedNetwork
 
 HUB: Final = "hub"
 NODES: Final = ("left", "right")
@@ -31,7 +29,7 @@ AFTER_S: Final = 3.0
 class Dealing:
     """A hub with a cluster behind it, in a network of their own."""
 
-    def __init__(self, stage: SimulatedNetwork) -> None:
+    def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._rng = stage.simulation.swarm.rng("dealing")
 

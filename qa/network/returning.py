@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
 from meshq import Consumer, Message
 from meshq.limits import NETWORK_RETURNS_MAX
 from qa.network.shape import LEFT, QUEUES, REST
-
-if TYPE_CHECKING:
-    from qa.network.scenario import SimulatedNetwork
+from qa.network.stage import Stage
 
 #: Simulated seconds in which what is wanted comes, or everything comes to rest.
 BOUND_S: Final = 10.0
@@ -26,7 +24,7 @@ EACH: Final = 3
 class Returning:
     """The checks of replay in one network."""
 
-    def __init__(self, stage: SimulatedNetwork) -> None:
+    def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._rng = stage.simulation.swarm.rng("returning")
 

@@ -201,15 +201,7 @@ class SessionConsumers:
                 consumer.browser = queue.browse(consumer, filter, self)
             else:
                 consumer.filter, consumer.priority, consumer.exclusive = filter, priority, header.exclusive
-                if header.routes:
-                    consumer.routes = header.routes
-                    consumer.wanted = WantedBehind(header.filter, header.hops, _checked(header.replay))
-                queue.add_consumer(consumer)
-                if header.replay:
-                    queue.roster.replaying[consumer] = None
-                self._replay.follow(queue)
-                self._pending.schedule_dispatch(queue)
-                self._demand.changed(queue)
+                self._add(consumer, header)
             self._channels.consumers[frame.channel] = consumer
             self._emit(ConsumerCreated, consumer, filter=filter.text if filter is not None else "")
             return {"queue": queue.name, "address": queue.address}
@@ -220,6 +212,23 @@ class SessionConsumers:
             self._release_queue.when_all_is_durable(
                 lambda: self._begin_browse(self._channels.consumers.get(frame.channel))
             )
+
+    def _add(self, consumer: QueueConsumer, header: Consume) -> None:
+        """Add a consumer to its queue.
+
+        Raises:
+            FilterError: the filter of messages that go back is no condition.
+        """
+        queue = consumer.queue
+        if header.routes:
+            consumer.routes = header.routes
+            consumer.wanted = WantedBehind(header.filter, header.hops, _checked(header.replay))
+        queue.add_consumer(consumer)
+        if header.replay:
+            queue.roster.replaying[consumer] = None
+        self._replay.follow(queue)
+        self._pending.schedule_dispatch(queue)
+        self._demand.changed(queue)
 
     def reroute(self, named: Mapping[str, Any]) -> dict[str, Any]:
         """Change the ways on which the messages of a network consumer go, and which go there again; the next broker
