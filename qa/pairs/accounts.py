@@ -86,7 +86,7 @@ class MeetingAccounts:
                 raise MeetingError(f"P7: {count} messages of {key} wait, not the newest alone")
 
     def judge(self) -> None:
-        """Compare the messages that were taken with those that were sent.
+        """Compare sent messages with taken ones.
 
         Raises:
             MeetingError: a promise is broken.
