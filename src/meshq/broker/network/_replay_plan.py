@@ -64,6 +64,7 @@ class ReplayFilter(Filter):
         self.searches = sum(one.searches for one in every)
         self.terms = sum(one.terms for one in every) + 1
         self.uses_properties = any(one.uses_properties for one in every)
+        self.asks_path = all(one.asks_path for one in every)
         self.index = None
         self._key = (onward.text, node_id, tuple(ways), hops, wanted.text, tuple(one.text for one in others))
         verdicts = [one.verdict for one in others]
