@@ -139,6 +139,7 @@ WRONG_FILTERS: dict[str, Use] = {
 #: Calls about something that is not there.
 ABSENT: dict[str, Callable[[Client], Awaitable[object]]] = {
     "Client.delete_queue": lambda client: client.delete_queue("nowhere"),
+    "Client.end_backup": lambda client: client.end_backup("nowhere"),
     "Client.give_back": lambda client: client.give_back("0" * 32),
     "Client.cursors": lambda client: client.cursors("nowhere"),
     "Client.delete_cursor": lambda client: client.delete_cursor("nowhere", "c"),
