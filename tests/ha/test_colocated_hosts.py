@@ -131,7 +131,7 @@ async def test_a_backup_whose_users_are_others_now_is_held_for_its_node(
         secured = asked(ground, "a", **SECURED)
         async with host(ground, monkeypatch, max_backups=2) as b:
             # As of a host that had users before.
-            await b._keep(b._plan.places_of(secured.node_id), secured.encode())
+            await b._keep(b._plan.places_of(secured.node_id), secured.encode(), None)
         with caplog.at_level(logging.WARNING):
             async with host(ground, monkeypatch, max_backups=2) as b:
                 assert names(b) == [] and b.values(secured.node_id)["mine"] == ""
