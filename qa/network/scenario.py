@@ -21,6 +21,7 @@ from typing import Any, Final
 import trio
 
 from meshq import Broker, Client, Consumer, Delivery, MeshqError, Message
+from meshq.address import NETWORK_KEPT
 from meshq.testing import MemoryNetwork, SimNode, Simulation, SimulationResult
 from meshq.testing.history._delivery import Violation
 from meshq.testing.history._end import HistoryError
@@ -417,6 +418,10 @@ class SimulatedNetwork:
         left: Counter[str] = Counter()
         for node in self.nodes.values():
             async with node.broker.client() as client:
+                # One that nobody wants any more goes when its link has looked, perhaps just when it is to be browsed.
+                with trio.move_on_after(PATIENCE_S):
+                    while any(NETWORK_KEPT in queue for queue in await client.queues()):  # noqa: ASYNC110 - no signal
+                        await trio.sleep(0.5)
                 for queue in await client.queues():
                     async with client.consumer(queue, browse=True) as browser:
                         async for delivery in browser:

@@ -71,6 +71,7 @@ def sets_the_newest_copy_aside(patch: pytest.MonkeyPatch) -> None:
     def looks(kept: KeptBackups) -> FoundBackups:
         for one in look(kept).backups:
             kept.set_aside(one.number)
+            kept.sync()
         return look(kept)
 
     patch.setattr(KeptBackups, "look", looks)

@@ -410,36 +410,6 @@ def test_a_right_program_is_not_accused(program: Callable[[Client], Awaitable[No
     in_cluster(test, nodes=1)
 
 
-def test_a_queue_whose_address_has_forgotten_ids_is_not_judged_by_them() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.client("n0") as client:
-            for number, one in enumerate("abca"):
-                await client.send("orders", b"%d" % number, duplicate_id=one)
-        assert await receive(cluster, "n0") and cluster.history.check() == ["orders"]
-
-    in_cluster(test, nodes=1, address_settings={"orders": AddressSettings(duplicate_id_cache_size=2)})
-
-
-def test_what_a_transaction_has_sent_that_was_rolled_back_is_never_delivered() -> None:
-    async def test(cluster: Cluster) -> None:
-        async with cluster.client("n0") as client:
-            await client.send("orders", b"a")
-            with pytest.raises(KeyError):
-                async with client.transaction() as left:
-                    await left.send("orders", b"b")
-                    raise KeyError
-        assert await receive(cluster, "n0")
-        await cluster.settled()
-        assert cluster.history.check() == ["orders"]
-        history = cluster._world.recorder.history
-        history.deliveries.append(attrs.evolve(history.deliveries[0], number=1, uid=2, sequence=2))
-        with pytest.raises(HistoryError) as caught:
-            cluster.history.check()
-        assert "Q3" in caught.value.checkers
-
-    in_cluster(test, nodes=1)
-
-
 def test_a_queue_that_was_purged_is_not_judged_when_its_node_has_started_again() -> None:
     async def test(cluster: Cluster) -> None:
         async with cluster.client("n0") as client:

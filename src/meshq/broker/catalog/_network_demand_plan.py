@@ -71,8 +71,10 @@ class NetworkPlaces:
             del self._held[holder]
 
     def holder_after(self, former: str, holder: str) -> str:
-        """Return who holds a place of ``former`` when ``holder`` has opened its queue: who gets a further place gets
-        this one, and for anybody else it stays as it was."""
+        """Return the holder of a place after another holder has opened its queue.
+
+        It is ``holder`` if a further place would be free for it, otherwise ``former``.
+        """
         if former == holder:
             return holder
         self.count(former, -1)

@@ -228,9 +228,9 @@ class RememberingHost(BackupHost):
                 return
             # It may have taken over until it has stopped.
             if not await self._set_aside(places, epoch):
-                await self._go_on(one, places)
+                await self._resume(one, places)
 
-    async def _go_on(self, one: RunningBackup, places: HostedPlaces) -> None:
+    async def _resume(self, one: RunningBackup, places: HostedPlaces) -> None:
         """Begin a backup again that was stopped, and is not set aside; hold it if it can't be remembered."""
         assert one.request is not None
         packed = one.request.encode()

@@ -114,11 +114,11 @@ class ClusterHistory:
         (Q12).  Q4 is not judged of a queue to which more ids were sent than its address remembers.  Of the nodes: one
         acts for a node id (Q9), copies are equal (Q10), recovering a disk twice, or after a crash, comes to the same
         (Q15), nothing is left of a node that was stopped (Q16).  A message that was rejected or has expired is dead
-        once (Q13).  Q1, Q3, Q8 and Q17 are judged while every node, or its backup, serves: call ``await
-        cluster.healed()`` before.  Q4 and Q5 are judged of clients that stayed at their node, and Q7 in a cluster with
-        one node.  A queue is left out whose address drops or replaces messages, from which some expired, were purged,
-        moved or dead-lettered, to which some were moved, or that was deleted; and an address of dead letters.  To a
-        judged queue nothing may come but what clients of the test send.
+        once (Q13).  Q1, Q3, Q8 and Q17 are judged while every node, or its backup, serves: call
+        ``await cluster.healed()`` before.  Q4 and Q5 are judged of clients that stayed at their node, and Q7 in a
+        cluster with one node.  A queue is left out whose address drops or replaces messages, from which some expired,
+        were purged, moved or dead-lettered, to which some were moved, or that was deleted; and an address of dead
+        letters.  To a judged queue nothing may come but what clients of the test send.
 
         Raises:
             HistoryError: ``checkers`` names the promises, and the text has the story of the first message concerned.

@@ -319,7 +319,7 @@ def _in_transaction(recorder: Recorder, real: Callable[..., Any]) -> Callable[..
 
 def _ending(recorder: Recorder, real: Callable[..., Any]) -> Callable[..., Any]:
     async def end(self: Any, *arguments: Any) -> None:
-        """Record what became of the sends of a transaction, if this call has ended it."""
+        """Record the end of the sends of a transaction that this call has ended."""
         was_open = self.state in ("active", "prepared")
         error: BaseException | None = None
         try:
