@@ -269,7 +269,7 @@ class RememberingHost(BackupHost):
         try:
             return await self._rename(places.number)
         except RefusedError:
-            await self._go_on(one, places)
+            await self._resume(one, places)
             raise
 
     async def _rename(self, number: int) -> str:
