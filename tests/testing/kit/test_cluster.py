@@ -393,7 +393,8 @@ def test_a_wrong_setting_of_a_cluster_is_named(settings: dict[str, Any], text: s
 
 
 def test_the_settings_that_a_call_takes_are_those_of_a_cluster() -> None:
-    assert {"nodes", *CLUSTER_KEYWORDS} == {field.name for field in attrs.fields(ClusterPlan)}
+    # Services are made of parts that a call can't be given from outside its run.
+    assert {"nodes", "services", *CLUSTER_KEYWORDS} == {field.name for field in attrs.fields(ClusterPlan)}
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "test-your-service.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in page for name in CLUSTER_KEYWORDS)
 
