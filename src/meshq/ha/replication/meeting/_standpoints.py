@@ -45,6 +45,17 @@ def supersedes(answer: Log, own: tuple[int, bool, bytes], node_id: bytes) -> boo
     return own[0] < answer.epoch < CLAIMED
 
 
+def goes_before(wanted: Replicate, own: tuple[int, bool, bytes]) -> bool:
+    """Whether a node that asks one that serves knows of a later term, or serves in one that goes first.
+
+    ``own``: the place of the node that is asked in the order of serving nodes.
+    """
+    if wanted.epoch >= CLAIMED:
+        return False
+    other = (wanted.epoch, not wanted.primary, wanted.instance)
+    return wanted.epoch > own[0] or (wanted.acts and gives_way(own, other))
+
+
 def is_stranger(answer: Log, own: Replicate) -> bool:
     """Whether an answer comes from a node of another pair, or from the node that has asked."""
     if answer.instance and answer.instance == own.instance:
