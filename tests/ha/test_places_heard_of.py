@@ -8,9 +8,9 @@ import attrs
 import pytest
 
 from meshq.ha.replication._standing_format import Standing
-from meshq.ha.replication.meeting._standpoints import CLAIMED
+from meshq.ha.replication.meeting._standpoints import CLAIMED, serves_on
 from meshq.ha.replication.places import KnownPlace
-from meshq.wire import Replicate
+from meshq.wire import Log, Replicate
 
 PLACE, BEFORE = "tcp://backup:1", "tcp://before:1"
 ASKS = Replicate(node_id=b"n" * 16, instance=b"i" * 16, node_name="x", place=PLACE, host="tcp://host:1", epoch=2)
@@ -64,3 +64,22 @@ async def test_another_replica_that_comes_in_sync_ends_what_was_heard() -> None:
     place.hear(SERVES)
     await place.keep(attrs.evolve(ASKS, host="", place=BEFORE), lambda: True, lambda _: None)
     assert place.urls == ()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({}, True),
+        ({"epoch": 3}, True),
+        # A copy that was served later has another epoch, whatever its id.
+        ({"journal_id": b"k" * 16, "epoch": 3}, True),
+        ({"journal_id": b"k" * 16}, False),
+        ({"journal_id": b"k" * 16, "epoch": 1}, False),
+        ({"node_id": b"m" * 16}, False),
+    ],
+)
+def test_a_node_that_serves_another_store_in_no_later_term_is_not_the_one_that_was_followed(
+    answer: dict[str, Any], expected: bool
+) -> None:
+    log = Log(kind="accepted", **{"node_id": b"n" * 16, "journal_id": b"j" * 16, "epoch": 2, **answer})
+    assert serves_on(log, b"n" * 16, b"j" * 16, 2) is expected
