@@ -51,6 +51,30 @@ async def test_a_primary_that_returns_finds_the_hosted_replica_that_has_taken_ov
             assert (await client.queue("q")).ready == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_primary_that_returns_without_its_disk_gets_its_store_back_from_its_hosted_replica(
+    at_once: bool,
+) -> None:
+    async with machines() as (ground, nursery):
+        given = {**ALONE, "node_id": b"n" * 16}
+        first = await ground.start(nursery, ground.broker("a", ReplicationPrimary(), **given))
+        second = await ground.start(nursery, ground.broker("b", hosted(allow_failback=True)))
+        await first.ha.wait_for(in_sync=True, timeout=60)
+        async with ground.client_of("a") as client:
+            await client.send("q", Message(b"confirmed", durable=True))
+        await ground.crash(first)
+        ground.disks["a"] = SimDisk()
+        if not at_once:
+            await second.ha.wait_for(role="primary", phase="active", timeout=60)
+        again = await ground.start(nursery, ground.broker("a", ReplicationPrimary(wait_for_activation=False), **given))
+        await until(lambda: again.ha.epoch == 3 and len(again.ha.in_sync) == 2, 60)
+        async with ground.client_of("a") as client:
+            assert (await client.queue("q")).ready == 1
+        assert remembered(ground) == url_of("b")
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_replica_whose_place_the_disk_does_not_take_is_left_out() -> None:
     async with machines() as (ground, nursery):
         first = await ground.start(nursery, ground.broker("a", ReplicationPrimary(), **ALONE))

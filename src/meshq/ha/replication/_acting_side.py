@@ -25,9 +25,8 @@ from meshq.ha.replication._term import ReplicationTerm
 from meshq.ha.replication.meeting._admission_plan import Admission, is_again
 from meshq.ha.replication.meeting._answered import Answered
 from meshq.ha.replication.meeting._asking import PAUSE_S, Asker
-from meshq.ha.replication.meeting._meeting_plan import gives_way
 from meshq.ha.replication.meeting._own_words import accepting, busy, waiting
-from meshq.ha.replication.meeting._standpoints import CLAIMED, supersedes
+from meshq.ha.replication.meeting._standpoints import CLAIMED, goes_before, supersedes
 from meshq.ha.replication.meeting._time_to_ask import is_known_in_time
 from meshq.logs import Warnings
 from meshq.notifications import InSyncChanged, ReplicaDropped, SyncBegun, SyncDone, SyncFailed, SyncProgress
@@ -139,6 +138,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         term, control = self.term, self._control
         if wanted.ends and wanted.given_up == control.instance and term is None:
             self._give_in(wanted)
+        if self._reach.known is not None:
+            self._reach.known.hear(wanted)
         start = term.start if term is not None else None
         if term is None or start is None or start.source is None or not term.serving or term.order is not None:
             if term is not None or self.claiming:
@@ -150,7 +151,8 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         if wanted.provider != (self.role is not None) and not wanted.asks:
             text = "only one of them asks a quorum provider (quorum=)"
             raise self._refused("group", wanted, f"{wanted.node_name!r} does not follow {control.name!r}: {text}")
-        if wanted.node_id == node_id and self._is_over(wanted, term):
+        # Where a quorum is asked its lock decides, and nobody's word.
+        if wanted.node_id == node_id and self.role is None and goes_before(wanted, self.order_in(term)):
             self._order(StepBack(reason="superseded", at_once=True))
             return self._answer(line, busy(**self._who()))
         if wanted.asks:
@@ -178,16 +180,6 @@ class ActingSide(ReplicaHost[Replicate, Log, Logged]):
         self._nursery.start_soon(self._watch, feeder, term)
         self._changed.tell()
         return feeder
-
-    def _is_over(self, wanted: Replicate, term: ReplicationTerm) -> bool:
-        """Whether a node that asks knows of a later term, or serves in one that goes first.
-
-        Where a quorum is asked its lock decides, and nobody's word.
-        """
-        if self.role is not None or wanted.epoch >= CLAIMED:
-            return False
-        other = (wanted.epoch, not wanted.primary, wanted.instance)
-        return wanted.epoch > term.epoch or (wanted.acts and gives_way(self.order_in(term), other))
 
     def order_in(self, term: ReplicationTerm) -> tuple[int, bool, bytes]:
         """Return the place of the node in the order of serving nodes."""

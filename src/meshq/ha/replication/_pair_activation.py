@@ -20,7 +20,7 @@ from meshq.ha.replication._reach import Reach
 from meshq.ha.replication._replication_activation import ReplicationPart
 from meshq.ha.replication._replication_rules import ReplicationRules
 from meshq.ha.replication.meeting._meeting_plan import Standpoint, may_start, unasked
-from meshq.ha.replication.meeting._standpoints import CLAIMED, standpoint, standpoint_of
+from meshq.ha.replication.meeting._standpoints import CLAIMED, serves_on, standpoint, standpoint_of
 from meshq.ha.votes import Poll, Pollster, Voters, elected
 from meshq.wire import Log, Replicate
 
@@ -199,6 +199,7 @@ class ReplicationActivation(ReplicationPart, Activation):
 
         One that is silent, or refuses to say, is asked again until its silence is as long as the one that ends a link.
         If it has come back meanwhile, and does not act yet, the newer of the two stores decides, as when they start.
+        One that has come back without its store, and serves a new one, is gone.
         """
         node = end.node
         name, node_id = ("", b"") if node is None else (node.name, node.node_id)
@@ -209,7 +210,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         if log is None or node is None:
             return not answer.lives
         if log.kind == "accepted":
-            return log.node_id != node.node_id
+            return not serves_on(log, node.node_id, node.journal_id, node.epoch)
         return standpoint_of(log) < standpoint(self._standing, primary=self._rules.primary)
 
     async def _is_elected(self, url: str, end: FollowEnd) -> bool:

@@ -14,6 +14,7 @@ from meshq.cluster import ClusterConnection
 from meshq.endpoint import Endpoint
 from meshq.errors import NotActiveError, SettingsError
 from meshq.ha.replication._replication_rules import HostedAt
+from meshq.ha.replication._standing_format import Standing
 from meshq.ha.replication.places import KnownPlace
 from meshq.ha.votes import apart_from
 from meshq.wire import FINGERPRINT_BYTES
@@ -62,6 +63,10 @@ class Reach:
         named = named if self.hosted is None else [self.hosted.node_url]
         known = () if self.known is None else self.known.urls
         return tuple(dict.fromkeys(url for url in (*named, *known) if not same_place(url, own)))
+
+    def before(self, url: str, standing: Standing) -> Standing:
+        """Return the memory with which the node at a URL is followed."""
+        return standing if self.known is None else self.known.before(url)
 
     @property
     def host_url(self) -> str:

@@ -44,7 +44,7 @@ class ReplicationPart:
     ) -> None:
         self._rules = rules
         self._control = control
-        known = KnownPlace(lambda: self._standing, self._change)
+        known = KnownPlace(lambda: self._standing, self._change, lambda: self._wanted().node_id)
         self._reach = reach = attrs.evolve(reach, known=known)
         self._env = control.env
         self._nursery = nursery
@@ -267,7 +267,7 @@ class ReplicationPart:
             keys=tuple(self._control.encryption_keys),
             keep=self._rules.max_saved_replicated_journals,
             following=Following(max(self._standing.epoch, self._standing.named)),
-            before=attrs.evolve(self._standing, as_backup=not self._rules.primary),
+            before=attrs.evolve(self._reach.before(url, self._standing), as_backup=not self._rules.primary),
             progress=self._progressed,
         )
         known = False

@@ -45,6 +45,26 @@ def supersedes(answer: Log, own: tuple[int, bool, bytes], node_id: bytes) -> boo
     return own[0] < answer.epoch < CLAIMED
 
 
+def serves_on(answer: Log, node_id: bytes, journal_id: bytes, epoch: int) -> bool:
+    """Whether the node that serves, as an answer tells, is the one that was followed, with its store.
+
+    ``node_id``, ``journal_id``, ``epoch``: of that one.  A copy has the journal id of its store, and each term that a
+    node remembers is followed by a later one.  So who serves another store in no later term has lost its memory.
+    """
+    return answer.node_id == node_id and (answer.journal_id == journal_id or answer.epoch > epoch)
+
+
+def goes_before(wanted: Replicate, own: tuple[int, bool, bytes]) -> bool:
+    """Whether a node that asks one that serves knows of a later term, or serves in one that goes first.
+
+    ``own``: the place of the node that is asked in the order of serving nodes.
+    """
+    if wanted.epoch >= CLAIMED:
+        return False
+    other = (wanted.epoch, not wanted.primary, wanted.instance)
+    return wanted.epoch > own[0] or (wanted.acts and gives_way(own, other))
+
+
 def is_stranger(answer: Log, own: Replicate) -> bool:
     """Whether an answer comes from a node of another pair, or from the node that has asked."""
     if answer.instance and answer.instance == own.instance:
