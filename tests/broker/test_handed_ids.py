@@ -74,9 +74,8 @@ def test_a_part_has_ids_of_durable_messages_or_of_others_and_a_window_keeps_them
         for chunk, place in part[1]:
             chunk.given = place
     assert [(list(one.ids), one.newer, one.durable) for one in found] == [
-        ([b"v1"], 3, False),
+        ([b"v1", b"v2"], 0, False),
         ([b"d1", b"d2"], 1, True),
-        ([b"v2"], 0, False),
     ]
     for position, one in enumerate(found, 7):
         where = position if one.durable else 0
@@ -84,7 +83,55 @@ def test_a_part_has_ids_of_durable_messages_or_of_others_and_a_window_keeps_them
     assert other.fresh_rows([b"v1", b"d1", b"d2", b"v2"]) == [0, 3]
     assert other.fresh_rows([b"v1", b"d1", b"d2", b"v2"], durable=False) == []
     # They age all the same.
-    assert other.resize(2) == [] and other.known() == [b"d2", b"v2"]
+    assert other.resize(2) == [] and other.known() == [b"v1", b"v2", b"d2"]
+
+
+def test_kinds_that_take_turns_are_two_parts_and_no_part_looks_at_what_went_before() -> None:
+    window, reads = DuplicateIds(2_000), 0
+
+    class Chunk(IdChunk):
+        __slots__ = ()
+
+        @property
+        def kept(self) -> range:
+            nonlocal reads
+            reads += 1
+            return super().kept
+
+    for number in range(2_000):
+        window.add(Chunk(0, [b"%d" % number], durable=bool(number % 2)))
+    parts = 0
+    while (part := window.part(100, 100_000))[0].ids:
+        parts += 1
+        for chunk, place in part[1]:
+            chunk.given = place
+    assert parts == 20 and reads < 20_000
+
+
+def test_ids_that_come_while_others_leave_are_handed_over_too_and_are_newer() -> None:
+    window = window_with(9, ids("own", 3))
+    ((part, reached), _) = window.part(2, 1_000), window.add(IdChunk(0, [b"late"]))
+    assert (part.ids, part.newer) == ((b"own0", b"own1"), 1)
+    for chunk, place in reached:
+        chunk.given = place
+    for left, newer in ((b"own2", 1), (b"late", 0)):
+        part, reached = window.part(9, 1_000)
+        assert (part.ids, part.newer) == ((left,), newer)
+        reached[0][0].given = 1
+    assert window.part(9, 1_000)[0].ids == ()
+
+
+def test_an_id_stays_as_long_as_its_own_place_does_whatever_was_handed_over_for_it() -> None:
+    window = window_with(10, [])
+    window.add(IdChunk(0, [b"x"], durable=False))
+    window.add(IdChunk(9, [b"x"], 9, 7))
+    assert window.fresh_rows([b"x"]) == []
+    assert window.add(IdChunk(0, ids("own", 3))) == [9]
+    # What was durable is too old, and a repeat of the other one is still a repeat.
+    assert window.fresh_rows([b"x"], durable=False) == []
+    assert window.fresh_rows([b"x"]) == [0]
+    window.add(IdChunk(0, ids("more", 10)))
+    assert b"x" not in window.known() and window.fresh_rows([b"x"], durable=False) is None
 
 
 @given(some.integers(1, 6), some.integers(0, 9), some.integers(0, 9), some.integers(0, 9))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from meshq import limits
+from meshq.broker.network import _replay
 from meshq.broker.network._replay_plan import OTHERS_MAX, ReplayFilter, is_open, onward_of, others_of
+from meshq.broker.queue._consumer_roster import ConsumerRoster
+from meshq.broker.queue._consumer_state import WantedBehind
 from meshq.selector import Filter, parse_filter
 from meshq.wire import BrokerPath, PathStep
 from tests.selector.views import message
@@ -93,10 +97,61 @@ def test_a_filter_of_what_goes_back_is_another_one_with_other_consumers_here() -
     assert parse_filter(replay().text) != replay() and replay() != 7
 
 
+def roster(*filters: Filter | None) -> ConsumerRoster:
+    """A roster of consumers with these filters, none of which is served."""
+    made = ConsumerRoster(*(cast("Any", SimpleNamespace()) for _ in range(4)))
+    for one in filters:
+        made._count_filter(one, 1)
+    return made
+
+
 def test_who_accepts_everything_keeps_everything() -> None:
-    one, two, plain = (SimpleNamespace(filter=filter) for filter in (replay(), parse_filter("x = 1"), None))
-    assert others_of(one, [one, two, two]) == [parse_filter("x = 1")]  # type: ignore[arg-type, list-item]
-    assert others_of(two, [one, two]) == [onward_of(replay())]  # type: ignore[arg-type, list-item]
-    assert others_of(one, [one, plain]) is None  # type: ignore[arg-type, list-item]
-    many = [SimpleNamespace(filter=parse_filter(f"x = {number}")) for number in range(OTHERS_MAX + 1)]
-    assert others_of(one, many) is None and others_of(one, many[1:]) is not None  # type: ignore[arg-type]
+    one, two = replay(), parse_filter("x = 1")
+    assert others_of(onward_of(one) or one, roster(one, two, two).filters_by_text) == [two]
+    assert others_of(two, roster(one, two).filters_by_text) == [onward_of(one)]
+    assert others_of(two, roster(two, two).filters_by_text) == [two]
+    assert others_of(one, roster(one, None).filters_by_text) is None
+    many = [parse_filter(f"x = {number}") for number in range(OTHERS_MAX + 1)]
+    assert others_of(one, roster(one, *many).filters_by_text) is None
+    assert others_of(many[0], roster(*many).filters_by_text) == many[1:]
+
+
+def test_only_another_set_of_filters_makes_the_filters_of_what_goes_back_anew() -> None:
+    made = roster(parse_filter("x = 1"), None)
+    versions = [made.filters_version]
+    for change in (1, 1, -1, -1):
+        made._count_filter(parse_filter("x = 1"), change)
+        versions.append(made.filters_version)
+    # With a second one, which may be another link; and without it.
+    assert [after - before for before, after in pairwise(versions)] == [1, 0, 0, 1]
+    made._count_filter(parse_filter("x = 1"), -1)
+    assert [*made.filters_by_text] == [None] and made.filters_version == versions[-1] + 1
+
+
+def test_each_kind_of_filter_has_all_fields() -> None:
+    made = {type(one): one for one in (parse_filter("x = 1"), replay())}
+    kinds, found = [Filter], list[type[Filter]]()
+    while kinds:
+        found.append(kinds.pop())
+        kinds += found[-1].__subclasses__()
+    for kind in found:
+        for base in kind.__mro__[:-1]:
+            assert all(hasattr(made[kind], name) for name in base.__dict__["__slots__"])
+
+
+def test_consumers_that_come_and_go_ask_only_where_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = roster(parse_filter("x = 1"), replay()), list[Any]()
+
+    class Link:
+        filter, routes, wanted, served = replay(), ("a" * 32,), WantedBehind("", 2, "TRUE"), False
+
+    link: Any = Link()
+    made.replaying[link] = None
+    queue: Any = SimpleNamespace(roster=made)
+    monkeypatch.setattr(_replay, "parse_filter", lambda text: asked.append(text) or parse_filter(text))
+    follow = _replay.Replay(HERE, lambda queue: None).follow
+    for text, count in (("x = 1", 1), ("x = 1", 1), ("x = 1", 1), ("x = 2", 2)):
+        made._count_filter(parse_filter(text), 1)
+        follow(queue)
+        follow(queue)
+        assert asked == ["TRUE"] * count

@@ -30,14 +30,39 @@ class Filter:
     __slots__ = ("asks_path", "index", "names", "searches", "terms", "text", "uses_properties", "verdict")
 
     def __init__(self, text: str, node: Node) -> None:
+        names = tuple(dict.fromkeys(_parts(node, Name)))
+        self._set(
+            text=text,
+            names=names,
+            searches=len(_parts(node, Like)),
+            terms=len(_parts(node, Name)),
+            uses_properties=any(not name.header for name in names),
+            asks_path=all(name.header and name.name in PATH_NAMES for name in names),
+            index=equality_index_of(node),
+            verdict=condition(node),
+        )
+
+    def _set(
+        self,
+        *,
+        text: str,
+        names: tuple[Name, ...],
+        searches: int,
+        terms: int,
+        uses_properties: bool,
+        asks_path: bool,
+        index: EqualityIndex | None,
+        verdict: Verdict,
+    ) -> None:
+        """Set all fields: a subclass that makes them in another way can forget none."""
         self.text: str = text
-        self.names: tuple[Name, ...] = tuple(dict.fromkeys(_parts(node, Name)))
-        self.searches: int = len(_parts(node, Like))
-        self.terms: int = len(_parts(node, Name))
-        self.uses_properties: bool = any(not name.header for name in self.names)
-        self.asks_path: bool = all(name.header and name.name in PATH_NAMES for name in self.names)
-        self.index: EqualityIndex | None = equality_index_of(node)
-        self.verdict: Verdict = condition(node)
+        self.names: tuple[Name, ...] = names
+        self.searches: int = searches
+        self.terms: int = terms
+        self.uses_properties: bool = uses_properties
+        self.asks_path: bool = asks_path
+        self.index: EqualityIndex | None = index
+        self.verdict: Verdict = verdict
 
     def __repr__(self) -> str:
         return f"<Filter {self.text!r}>"

@@ -61,10 +61,47 @@ class IdPart(NamedTuple):
     durable: bool
 
 
+class _Leaving:
+    """The chunks whose ids are to be handed over, in the order in which these go.
+
+    So no part looks at what went before it, and ids of one kind are one part, however often the kinds take turns.
+    ``taken``: how many ids of its own the window had taken by then.
+    """
+
+    __slots__ = ("_kinds", "taken")
+
+    def __init__(self, chunks: Iterator[IdChunk], left: int, taken: int) -> None:
+        self.taken: int = taken
+        # Each chunk, with the number of ids behind it: those of messages that are not durable, and the others.
+        self._kinds: tuple[deque[tuple[IdChunk, int]], deque[tuple[IdChunk, int]]] = deque(), deque()
+        for chunk in chunks:
+            if count := len(chunk.kept):
+                left -= count
+                self._kinds[chunk.durable].append((chunk, left))
+
+    @property
+    def chunks(self) -> deque[tuple[IdChunk, int]]:
+        """The chunks of one kind that have ids to hand over, oldest first; empty: none has."""
+        for kind in self._kinds:
+            while kind and not kind[0][0].kept:
+                kind.popleft()
+            if kind:
+                return kind
+        return self._kinds[1]
+
+    @property
+    def more(self) -> bool:
+        """Whether ids are left."""
+        return bool(self.chunks)
+
+
 class DuplicateIds:
     """The window of one address."""
 
-    __slots__ = ("_by_origin", "_chunks", "_count", "_handed", "_known", "_taken", "_volatile", "capacity")
+    __slots__ = (
+        "_by_origin", "_chunks", "_count", "_handed", "_known", "_leaving", "_outlived", "_taken", "_volatile",
+        "capacity",
+    )  # fmt: skip
 
     def __init__(self, capacity: int) -> None:
         self.capacity: int = capacity
@@ -72,6 +109,10 @@ class DuplicateIds:
         self._known: set[bytes] = set()
         # Of these, the ids of messages none of which is durable, and where each stands.
         self._volatile: dict[bytes, IdChunk] = {}
+        # Where ids stand that were handed over for messages that are durable: they may stay longer there.
+        self._outlived: dict[bytes, IdChunk] = {}
+        # What is left to hand over; None: nobody has asked yet.
+        self._leaving: _Leaving | None = None
         # Oldest first: its own, and what was handed over.
         self._chunks: deque[IdChunk] = deque()
         self._handed: list[IdChunk] = []
@@ -103,28 +144,34 @@ class DuplicateIds:
     def part(self, ids_max: int, bytes_max: int) -> tuple[IdPart, list[tuple[IdChunk, int]]]:
         """Return the oldest ids that were not handed over; and up to where they reach in their chunks (``give``).
 
-        A part has ids of durable messages, or of others.
+        A part has ids of durable messages, or of others.  The others go first: an id of both is a durable one there.
         """
+        leaving = self._leaving
+        if leaving is None or not leaving.more:
+            # Nothing is left of what was there then; more may have come since.
+            leaving = self._leaving = _Leaving(self._all(), self.left, self._taken)
         found: list[bytes] = []
         reached: list[tuple[IdChunk, int]] = []
-        newer, durable = self.left, True
-        for chunk in self._all():
-            if chunk.kept and len(found) < ids_max and bytes_max > 0:
-                if found and chunk.durable is not durable:
-                    break
-                durable = chunk.durable
-                place = chunk.kept.start
-                while place < len(chunk.ids) and len(found) < ids_max and bytes_max > 0:
-                    found.append(chunk.ids[place])
-                    bytes_max -= len(chunk.ids[place])
-                    place += 1
+        newer = 0
+        chunks = leaving.chunks
+        for chunk, behind in chunks:
+            place = chunk.kept.start
+            while place < len(chunk.ids) and len(found) < ids_max and bytes_max > 0:
+                found.append(chunk.ids[place])
+                bytes_max -= len(chunk.ids[place])
+                place += 1
+            if place > chunk.kept.start:
                 reached.append((chunk, place))
-        return IdPart(tuple(found), newer - len(found), durable), reached
+                newer = len(chunk.ids) - place + behind + self._taken - leaving.taken
+            if place < len(chunk.ids):
+                break
+        return IdPart(tuple(found), newer, reached[0][0].durable if reached else True), reached
 
     def take_back(self) -> None:
         """Count no id as handed over any more."""
         for chunk in self._all():
             chunk.given = 0
+        self._leaving = None
 
     def fresh_rows(self, ids: Sequence[bytes], *, durable: bool = True) -> list[int] | None:
         """Which rows are not repeats, by index; ``None``: all.  ``b""`` is no id.
@@ -152,12 +199,7 @@ class DuplicateIds:
         """Enter ids that are fresh (``fresh_rows``); return positions of id records that are no longer needed."""
         if not self.capacity:
             return [chunk.record] if chunk.record else []
-        self._known.update(chunk.ids)
-        if not chunk.durable:
-            self._volatile.update(dict.fromkeys(chunk.ids, chunk))
-        elif self._volatile:
-            for one in chunk.ids:
-                self._volatile.pop(one, None)
+        self._place(chunk)
         if chunk.newer is not None:
             chunk.since = self._taken
             self._handed.append(chunk)
@@ -169,6 +211,18 @@ class DuplicateIds:
         self._taken += len(chunk.ids)
         dead = self._evict() if self._count > self.capacity else []
         return dead + self._age() if self._handed else dead
+
+    def _place(self, chunk: IdChunk) -> None:
+        """Know the ids of a chunk, and which of them are of messages that are not durable."""
+        handed = chunk.newer is not None
+        if not chunk.durable:
+            self._volatile.update(dict.fromkeys(chunk.ids, chunk))
+        elif self._volatile:
+            for one in chunk.ids:
+                former = self._volatile.pop(one, None)
+                if former is not None and handed:
+                    self._outlived[one] = former
+        self._known.update(chunk.ids)
 
     def resize(self, capacity: int) -> list[int]:
         """Change how many ids are remembered; return positions of id records that are no longer needed."""
@@ -197,9 +251,16 @@ class DuplicateIds:
         gone = chunk.ids[chunk.start : end]
         if not chunk.durable:
             # The others have come again, with a message that is durable.
+            for one in gone if self._outlived else ():
+                if self._outlived.get(one) is chunk:
+                    del self._outlived[one]
             gone = [one for one in gone if self._volatile.get(one) is chunk]
             for one in gone:
                 del self._volatile[one]
+        elif self._outlived:
+            still = [one for one in gone if one in self._outlived]
+            self._volatile.update((one, self._outlived.pop(one)) for one in still)
+            gone = [one for one in gone if one not in self._volatile]
         self._known.difference_update(gone)
 
     def _age(self) -> list[int]:

@@ -22,16 +22,24 @@ class Replay:
 
     def follow(self, queue: Queue) -> None:
         """Make the filters anew: a consumer has come, gone or changed."""
-        for consumer in queue.roster.replaying:
+        roster = queue.roster
+        for consumer, made_of in roster.replaying.items():
+            parts = roster.filters_version, consumer.routes, consumer.wanted
+            if made_of == parts:
+                continue
             filter = self._filter(consumer, queue)
             if filter is not None and filter != consumer.filter:
-                queue.roster.refilter(consumer, filter)
+                roster.refilter(consumer, filter)
                 self._schedule_dispatch(queue)
+            # For others its filter is the same one.
+            roster.replaying[consumer] = roster.filters_version, consumer.routes, consumer.wanted
 
     def _filter(self, consumer: AnyConsumer, queue: Queue) -> Filter | None:
         onward, wanted = onward_of(consumer.filter), consumer.wanted
         ways = asked_ways(consumer.routes)
-        others = others_of(consumer, queue.roster.consumers) if ways and wanted.replay else None
+        others = None
+        if onward is not None and ways and wanted.replay:
+            others = others_of(onward, queue.roster.filters_by_text)
         if onward is None or others is None:
             return onward
         return ReplayFilter(

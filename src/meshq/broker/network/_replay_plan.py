@@ -7,10 +7,9 @@ message has gone back only rises, and is bounded: so it comes to rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from meshq import limits
-from meshq.broker.queue._consumer_state import AnyConsumer
 from meshq.selector import Filter, MessageView
 from meshq.wire import BrokerPath
 
@@ -59,13 +58,6 @@ class ReplayFilter(Filter):
         """``wanted``: of the consumers at the ends of the ways; ``others``: of the other consumers here."""
         every = (onward, wanted, *others)
         self.onward: Filter = onward
-        self.text = onward.text
-        self.names = onward.names
-        self.searches = sum(one.searches for one in every)
-        self.terms = sum(one.terms for one in every) + 1
-        self.uses_properties = any(one.uses_properties for one in every)
-        self.asks_path = all(one.asks_path for one in every)
-        self.index = None
         self._key = (onward.text, node_id, tuple(ways), hops, wanted.text, tuple(one.text for one in others))
         verdicts = [one.verdict for one in others]
 
@@ -77,7 +69,16 @@ class ReplayFilter(Filter):
                 return False
             return wanted.verdict(view) is True and not any(accepts(view) is True for accepts in verdicts)
 
-        self.verdict = verdict
+        self._set(
+            text=onward.text,
+            names=onward.names,
+            searches=sum(one.searches for one in every),
+            terms=sum(one.terms for one in every) + 1,
+            uses_properties=any(one.uses_properties for one in every),
+            asks_path=all(one.asks_path for one in every),
+            index=None,
+            verdict=verdict,
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Filter):
@@ -93,14 +94,17 @@ def onward_of(filter: Filter | None) -> Filter | None:
     return filter.onward if isinstance(filter, ReplayFilter) else filter
 
 
-def others_of(consumer: AnyConsumer, consumers: Iterable[AnyConsumer]) -> list[Filter] | None:
+def others_of(filter: Filter, filters: Mapping[str | None, tuple[Filter | None, int]]) -> list[Filter] | None:
     """Return the filters of the other consumers of a queue, each once; None: one of them accepts everything, or they
-    are too many to ask."""
-    found: dict[Filter, None] = {}
-    for one in consumers:
-        if one is not consumer:
-            filter = onward_of(one.filter)
-            if filter is None:
-                return None
-            found[filter] = None
-    return list(found) if len(found) <= OTHERS_MAX else None
+    are too many to ask.
+
+    ``filter``: of the consumer itself; ``filters``: of all, by their texts, and how many consumers have each.
+    """
+    if None in filters or len(filters) > OTHERS_MAX + 1:
+        return None
+    found: list[Filter] = []
+    for one, count in filters.values():
+        onward = onward_of(one)
+        if onward is not None and (count > 1 or onward.text != filter.text):
+            found.append(onward)
+    return found if len(found) <= OTHERS_MAX else None

@@ -54,7 +54,8 @@ class ConsumerRoster:
 
     __slots__ = (
         "_by_priority", "_counts", "_exclusive", "_lists", "_pending", "_serving", "_watcher", "added", "browsers",
-        "claim", "consumers", "cursor", "groups", "may_offer", "only", "replaying",
+        "claim", "consumers", "cursor", "filters_by_text", "filters_version", "groups", "may_offer", "only",
+        "replaying",
     )  # fmt: skip
 
     def __init__(
@@ -65,8 +66,12 @@ class ConsumerRoster:
         self._pending = pending
         self._watcher = watcher
         self.consumers: list[AnyConsumer] = []
-        #: The network consumers to which messages go back.
-        self.replaying: dict[AnyConsumer, None] = {}
+        #: The network consumers to which messages go back, and what their filters were made of; None: to be made.
+        self.replaying: dict[AnyConsumer, object] = {}
+        #: The filters of all consumers by their texts, and how many have each; None: they have no filter.
+        self.filters_by_text: dict[str | None, tuple[Filter | None, int]] = {}
+        #: Changes when another filter is there or gone, or is that of one consumer alone or of several.
+        self.filters_version: int = 0
         #: The browses that have begun and not ended.
         self.browsers: dict[Browser, None] = {}
         #: The cursor that has the queue; then there is no consumer.  None: the queue has none.
@@ -95,6 +100,7 @@ class ConsumerRoster:
         """Add a consumer, last in the rotation."""
         self.added += 1
         self.consumers.append(consumer)
+        self._count_filter(consumer.filter, 1)
         if consumer.exclusive or self._exclusive is not None:
             self._elect_exclusive()
         else:
@@ -106,6 +112,7 @@ class ConsumerRoster:
         invariant(not consumer.dispatches, "a consumer that leaves holds nothing")
         self.consumers.remove(consumer)
         self.replaying.pop(consumer, None)
+        self._count_filter(consumer.filter, -1)
         if consumer.served:
             self._stop_serving(consumer)
         if consumer is self._exclusive:
@@ -114,6 +121,12 @@ class ConsumerRoster:
 
     def refilter(self, consumer: AnyConsumer, filter: Filter) -> None:
         """Give a consumer another filter.  It keeps the messages and the groups that it has."""
+        former = consumer.filter
+        if former is None or former.text != filter.text:
+            self._count_filter(former, -1)
+            self._count_filter(filter, 1)
+        if consumer in self.replaying:
+            self.replaying[consumer] = None
         if not consumer.served:
             consumer.filter = filter
             return
@@ -122,6 +135,17 @@ class ConsumerRoster:
         consumer.filter = filter
         group.add(consumer, self._lists.all)
         self._update_only()
+
+    def _count_filter(self, filter: Filter | None, change: int) -> None:
+        text = filter.text if filter is not None else None
+        count = self.filters_by_text.get(text, (filter, 0))[1] + change
+        if count:
+            self.filters_by_text[text] = filter, count
+        else:
+            del self.filters_by_text[text]
+        # From three to two, or the other way, nothing changes for anybody.
+        if count <= 1 or (count == 2 and change > 0):
+            self.filters_version += 1
 
     def list_added(self, priority_list: PriorityList) -> None:
         """Serve another priority list, too."""
