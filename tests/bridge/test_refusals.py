@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import trio
 
 from meshq import AddressSettings, Permissions, Security
+from meshq.bridge import Forwarder
 from meshq.message import Message
 from tests.bridge.kit import World, bridge_of, bridge_to, doubled, numbered, until, world
 
@@ -167,6 +169,32 @@ async def test_one_message_that_is_refused_for_itself_does_not_hold_up_the_other
         await until(lambda: bridge.statistics().carried == 20 and bridge.statistics().refused > 10)
         assert await made.count("near", "out") == 1
         assert await made.count("near", "dead") == 0
+
+
+async def test_nothing_is_looked_into_before_all_that_was_sent_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four flights the first one and the third are refused for one message each."""
+    asked: list[bool] = []
+    look_into = Forwarder._look_into
+
+    async def watched(self: Forwarder, *given: Any) -> None:
+        asked.append(self.is_sending)
+        await look_into(self, *given)
+
+    async with world() as made:
+        await made.start("far", security=SECURITY, queues=["in", "other"])
+        about = {"user": "b", "password": "secret", "window": 256, "retry_interval": 1_000}
+        await made.start("near", bridge_to("far", **about), address_settings=COUNTING, queues=["out"])
+        await made.send("near", "out", [b"first"])
+        assert await made.drain("far", "in", quiet=2) == [b"first"]
+        monkeypatch.setattr(Forwarder, "_look_into", watched)
+        made.network.delay("near", "far", 0.1, 0.1)
+        bad = Message(b"bad", reply_to="other")
+        for first in range(0, 240, 60):
+            await made.send("near", "out", [*([bad] if first in (0, 120) else []), *numbered(60, first)])
+            await trio.sleep(0.01)
+        assert sorted(await made.drain("far", "in"), key=int) == numbered(240)
+        assert await made.count("near", "out") == 2
+        assert asked and not any(asked)
 
 
 async def test_what_a_target_blocks_waits_and_counts_for_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from meshq import AddressSettings, Client, UsageError
+from meshq import AddressSettings, Client, Message, UsageError
 from tests.bridge.kit import World, bridge_of, bridge_to, doubled, numbered, until, world
 
 
@@ -151,3 +151,42 @@ async def test_what_comes_later_is_sent_before_it_is_known_what_became_of_what_c
         made.network.heal()
         assert await made.drain("far", "in") == numbered(30)
         assert await made.count("near", "out") == 0
+
+
+async def test_what_has_expired_while_the_target_blocked_is_not_received_there() -> None:
+    """Several flights wait for room at the target, each for as long as all of them live."""
+    async with world() as made:
+        blocking = AddressSettings(max_size_messages=10, full_policy="block")
+        await made.start("far", address_settings={"in": blocking}, queues=["in"])
+        await made.start("near", bridge_to("far", window=256), queues=["out"])
+        await made.send("near", "out", [b"first"])
+        assert await made.drain("far", "in", quiet=2) == [b"first"]
+        for at in range(0, 384, 64):
+            await made.send("near", "out", [Message(body, ttl=5) for body in numbered(64, at)])
+            await trio.sleep(0.1)
+        # What is at the target expires, and a flight arrives that has waited for that with the time that it had before.
+        await trio.sleep(14)
+        async with made.here("far") as client, client.consumer("in") as consumer:
+            assert await consumer.receive_many(100, timeout=5) == []
+        assert await made.count("near", "out") == 0
+
+
+async def test_what_may_be_under_way_follows_what_the_target_says_when_it_is_asked_anew() -> None:
+    """The producer at the target is the same one all the time; it vouches for what is under way now."""
+    async with world() as made:
+        about = {"in": AddressSettings(duplicate_id_cache_size=5, max_size_messages=20, full_policy="fail")}
+        await made.start("far", address_settings=about)
+        await made.start("near", bridge_to("far", window=50))
+        async with made.here("far") as there:
+            await made.send("near", "out", numbered(20))
+            await until(lambda: _count(made, "far", "in", 20))
+            more = AddressSettings(duplicate_id_cache_size=1_000, max_size_messages=20, full_policy="fail")
+            await there.set_address_settings("in", more)
+            # What is refused now has it asked anew.
+            await made.send("near", "out", [b"20"])
+            await until(lambda: bridge_of(made.brokers["near"]).statistics().refused > 0)
+            assert sorted(await made.drain("far", "in")) == sorted(numbered(21))
+            await made.send("near", "out", numbered(10, 21))
+            await until(lambda: _count(made, "far", "in", 10))
+            with pytest.raises(UsageError, match="window=50: 'in' remembers the last 49 duplicate ids"):
+                await there.set_address_settings("in", AddressSettings(duplicate_id_cache_size=49))

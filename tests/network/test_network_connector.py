@@ -17,6 +17,7 @@ from meshq import (
     SettingsError,
     Topics,
 )
+from meshq.bridge import Forwarder
 from meshq.network import _direction
 from tests.bridge.kit import URL, numbered
 from tests.network.kit import World, consuming, known, quiet, start, take, to, until, world
@@ -401,3 +402,31 @@ async def test_what_is_not_forwarded_is_tried_again_after_times_that_grow(monkey
         async with consuming(made, "b"):
             await until(lambda: len(tried) == 6)
     assert [round(later - one) for one, later in pairwise(tried)] == [1, 2, 4, 5, 5]
+
+
+async def test_what_is_sent_again_and_again_and_breaks_before_it_is_confirmed_waits_ever_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken: list[float] = []
+    sent: list[Forwarder] = []
+
+    async def receive(forwarder: Forwarder) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def send(forwarder: Forwarder) -> bool:
+        """The first send of an attempt is taken for sent, and breaks at the second one; the fourth is confirmed."""
+        if forwarder in sent:
+            broken.append(trio.current_time())
+            raise CallTimeoutError("a send was not confirmed in time")
+        sent.append(forwarder)
+        forwarder.confirmed += 10 * (len(sent) == 4)
+        return True
+
+    monkeypatch.setattr(Forwarder, "receive", receive)
+    monkeypatch.setattr(Forwarder, "send", send)
+    async with world() as made:
+        about = {"retry_interval": 1, "retry_interval_multiplier": 2, "max_retry_interval": 60}
+        await start(made, {"b": "", "a": "b"}, **about)
+        async with consuming(made, "b"):
+            await until(lambda: len(broken) == 6)
+    assert [round(later - one) for one, later in pairwise(broken)] == [1, 2, 4, 1, 2]

@@ -8,7 +8,7 @@ sent, and counts for the window until that is stored.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from meshq.client import (
@@ -44,6 +44,8 @@ class Flights:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._flights: deque[Flight] = deque()
+        # The last flight to each address that is under way.
+        self._last: dict[str, Flight] = {}
         self._settling: deque[_Settling] = deque()
         self._under_way: Counter[str] = Counter()
 
@@ -54,6 +56,12 @@ class Flights:
     def under_way(self, address: str) -> int:
         """The messages that were sent to an address and whose acknowledgement is not stored."""
         return self._under_way[address]
+
+    def is_queued(self, address: str) -> bool:
+        """Whether the last flight to an address is not sent yet: for want of a connection, or because the target takes
+        no more now."""
+        last = self._last.get(address)
+        return last is not None and last.sending.queued
 
     def decided(self) -> bool:
         """Whether the first flight is confirmed, refused or broken."""
@@ -67,7 +75,15 @@ class Flights:
     def begin(self, flight: Flight) -> None:
         """Take a flight that was sent."""
         self._flights.append(flight)
+        self._last[flight.address] = flight
         self._under_way[flight.address] += flight.messages
+
+    def _take_first(self) -> Flight:
+        flight = self._flights.popleft()
+        if self._last[flight.address] is flight:
+            del self._last[flight.address]
+        flight.sending.end()
+        return flight
 
     def settle(self) -> int:
         """Acknowledge the confirmed flights before the first other one; return the number of their messages.
@@ -78,8 +94,7 @@ class Flights:
         counts: Counter[str] = Counter()
         fresh = True
         while self.decided() and not self.troubled:
-            flight = self._flights.popleft()
-            flight.sending.end()
+            flight = self._take_first()
             fresh &= settle_spans(self._consumer, flight.spans)
             counts[flight.address] += flight.messages
         if counts:
@@ -94,19 +109,19 @@ class Flights:
 
     def take_troubled(self) -> Flight:
         """Take the first flight, which is refused or broken; nothing of it is under way any more."""
-        flight = self._flights.popleft()
-        flight.sending.end()
+        flight = self._take_first()
         self._under_way[flight.address] -= flight.messages
         return flight
 
-    async def wait(self) -> None:
-        """Wait until the first flight is decided, or an acknowledgement is stored.
+    async def wait(self, look: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the first flight is decided, an acknowledgement is stored, or ``look`` says that there is
+        something else to do.
 
         Checkpoint: always.  Cancellation: nothing has changed.
         Raises:
             MeshqError: the consumer is gone.
         """
-        await receive_spans(self._consumer, 0, self._is_over)
+        await receive_spans(self._consumer, 0, lambda: self._is_over() or look())
 
     def _is_over(self) -> bool:
         return self.decided() or (bool(self._settling) and self._settling[0].settlement.done)
@@ -128,6 +143,7 @@ class Flights:
         for settling in self._settling:
             settling.settlement.give_up()
         self._flights.clear()
+        self._last.clear()
         self._settling.clear()
         self._under_way.clear()
         return confirmed

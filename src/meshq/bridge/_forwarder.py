@@ -101,6 +101,8 @@ class Forwarder:
     path: Callable[[Delivery], str] | None = None
     #: The routing type that the address at the target is to have; empty: whichever.
     routing: str = ""
+    #: Messages that the target has confirmed to this forwarder.
+    confirmed: int = attrs.field(default=0, init=False)
     # What was received together and is not sent.
     _spans: list[DeliverySpan] = attrs.field(factory=list, init=False)
     # What was sent and is not waited for.
@@ -135,7 +137,7 @@ class Forwarder:
             if error is None:
                 await self._land()
         finally:
-            self.counts.carried += self._flights.give_up()
+            self._confirm(self._flights.give_up())
             self._give_up()
 
     @property
@@ -159,7 +161,7 @@ class Forwarder:
         Raises:
             MeshqError: the connection is of no more use, or whether something was sent is not known.
         """
-        carried = self.counts.carried
+        confirmed = self.confirmed
         self._refused = []
         self._halvings = HALVINGS
         self._settle()
@@ -167,7 +169,7 @@ class Forwarder:
             await self._send_next()
         if self._flights.troubled:
             await self._land()
-        if self._refused and self.counts.carried == carried and self._goes_one_way():
+        if self._refused and self.confirmed == confirmed and self._goes_one_way():
             # They stay in their order.
             self._give_up()
             return False
@@ -193,22 +195,29 @@ class Forwarder:
         be under way, each answer is waited for.
         """
         address = self._address_of(self._spans[0])
-        most = self.settings.window if self.identify is None else known_window(self.there, address)
+        most = self._most(address)
         if most is not None and self.settings.transformer is None:
             spans, rest = self._together(address, min(most, max(FLIGHT_MIN, most // FLIGHTS)))
+            messages = sum(span.rows for span in spans)
+            # The target may have been asked anew during the wait.
+            if not await self._has_room(address, messages, most) or self._most(address) != most:
+                return
+            # Only now: the time that a message has left goes with it.
             sending = RunsOnTheWay(self.there, self.consumer)
             runs = self._encode(spans, sending)
             if runs is not None:
-                messages = sum(span.rows for span in spans)
-                if await self._has_room(address, messages, most):
-                    self._spans = rest
-                    self._flights.begin(Flight(address, spans, messages, sending))
-                    sending.send(address, runs)
+                self._spans = rest
+                self._flights.begin(Flight(address, spans, messages, sending))
+                sending.send(address, runs)
                 return
         await self._land()
         if not self._refused and not self.paused():
             spans, self._spans = self._spans, []
             await self._send_and_wait(deliveries_of(spans))
+
+    def _most(self, address: str) -> int | None:
+        """Return how much may be under way to an address; None: the target has to be asked."""
+        return self.settings.window if self.identify is None else known_window(self.there, address)
 
     def _address_of(self, span: DeliverySpan) -> str:
         return self.settings.forwarding_address or span.run.header.address
@@ -251,33 +260,47 @@ class Forwarder:
         return lambda span: [identify(delivery) for delivery in deliveries_of([span])]
 
     async def _has_room(self, address: str, count: int, most: int) -> bool:
-        """Wait until so many messages more may be under way to an address; False if nothing more is to be sent now."""
-        while self._flights.under_way(address) + count > most and not self._refused:
-            if self._flights.troubled:
+        """Wait until so many messages more may be under way to an address, and all before them are sent; False if
+        nothing more is to be sent now."""
+        flights = self._flights
+        while (flights.under_way(address) + count > most or flights.is_queued(address)) and not self._refused:
+            if flights.troubled:
                 await self._land()
             else:
-                await self._flights.wait()
+                await flights.wait(partial(self._may_follow, address, count, most))
                 self._settle()
         return not self._refused and not self.paused()
 
+    def _may_follow(self, address: str, count: int, most: int) -> bool:
+        return self._flights.under_way(address) + count <= most and not self._flights.is_queued(address)
+
     def _settle(self) -> None:
-        self.counts.carried += self._flights.settle()
+        self._confirm(self._flights.settle())
+
+    def _confirm(self, count: int) -> None:
+        """Count messages that the target has confirmed."""
+        self.confirmed += count
+        self.counts.carried += count
 
     async def _land(self) -> None:
-        """Wait until all sent messages are decided and all acknowledgements are stored."""
+        """Wait until all sent messages are decided and all acknowledgements are stored; then look into what was
+        refused, in the order in which it was sent."""
         refused = len(self._refused)
+        pieces: list[tuple[ForwardBatch, MeshqError]] = []
         while self._flights or self._flights.is_storing:
             self._settle()
             if self._flights.troubled:
-                await self._look_into(self._flights.take_troubled())
+                pieces += self._refusals_of(self._flights.take_troubled())
             elif self._flights or self._flights.is_storing:
                 await self._flights.wait()
+        for piece, failure in pieces:
+            await self._look_into(piece, failure)
         await self._acknowledge()
         for address in dict.fromkeys(self._held[place].address for place in self._refused[refused:]):
             forget_window(self.there, self.settings.forwarding_address or address)
 
-    async def _look_into(self, flight: Flight) -> None:
-        """Find the refused messages of a flight.
+    def _refusals_of(self, flight: Flight) -> list[tuple[ForwardBatch, MeshqError]]:
+        """Hold the messages of a flight, and return the refused ones.
 
         Raises:
             MeshqError: nothing was refused, but something is broken.
@@ -286,7 +309,8 @@ class Forwarder:
         try:
             flight.sending.result()
         except MeshqError as failure:
-            await self._judge(piece, failure.results or [failure] * flight.messages, failure)
+            return [(self._judge(piece, failure.results or [failure] * flight.messages, failure), failure)]
+        return []
 
     def _admitted(self, deliveries: Sequence[Delivery]) -> ForwardPlan:
         """Hold some deliveries, and return the plan for them."""
@@ -349,10 +373,9 @@ class Forwarder:
             forget_window(self.there, part.address)
 
     async def _send_piece(self, piece: ForwardBatch) -> None:
-        results: Sequence[MeshqError | None] = [None] * len(piece.places)
-        failure: MeshqError | None = None
         try:
             await self._put(piece)
+            self._confirm_places(piece.places)
         except SettingsError as error:
             # One message can't be sent by any client; none was sent.
             if len(piece.places) > 1:
@@ -367,19 +390,23 @@ class Forwarder:
             await self._reject({piece.places[0]: f"a message that can't be read: {error}"})
             return
         except MeshqError as error:
-            failure, results = error, error.results or [error] * len(piece.places)
-        await self._judge(piece, results, failure)
+            await self._look_into(self._judge(piece, error.results or [error] * len(piece.places), error), error)
 
-    async def _judge(
-        self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError | None
-    ) -> None:
-        """Note the results of the messages of a piece, and look into a refusal of several together."""
-        confirmed = [place for place, error in zip(piece.places, results, strict=True) if error is None]
-        self.counts.carried += len(confirmed)
-        self._done += confirmed
-        if failure is None:
-            return
-        refused = self._refusals(piece, results, failure)
+    def _judge(self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError) -> ForwardBatch:
+        """Note what was confirmed of a piece, and return what was refused.
+
+        Raises:
+            MeshqError: nothing was refused, but something is broken.
+        """
+        self._confirm_places([place for place, error in zip(piece.places, results, strict=True) if error is None])
+        return self._refusals(piece, results, failure)
+
+    def _confirm_places(self, places: Sequence[int]) -> None:
+        self._confirm(len(places))
+        self._done += places
+
+    async def _look_into(self, refused: ForwardBatch, failure: MeshqError) -> None:
+        """Find the messages among those refused together that are refused for themselves."""
         if len(refused.places) == 1 or isinstance(failure, AddressFullError) or not self._halvings:
             self._hear(refused, failure)
             return

@@ -65,8 +65,7 @@ async def window_at(client: Client, address: str, window: int, routing: str = ""
         )
     if len(client._implicit.windows) >= WINDOWS_MAX:
         client._implicit.windows.clear()
-    bound = client._implicit.windows[address] = window if remembered is None else min(window, remembered)
-    return bound
+    return client._implicit.set_window(address, window if remembered is None else min(window, remembered))
 
 
 def forget_window(client: Client, address: str) -> None:

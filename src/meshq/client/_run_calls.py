@@ -110,7 +110,7 @@ class RunsOnTheWay:
 
     def __init__(self, client: Client, consumer: Consumer) -> None:
         self._client = client
-        #: The outcome of all runs; its end rouses the consumer's task.
+        #: The outcome of all runs; its end rouses the consumer's task, and so does the sending of a run that waited.
         self.batch = SendBatch(lambda: rouse(consumer))
         self.runs: list[OutgoingRun] = []
 
@@ -132,6 +132,12 @@ class RunsOnTheWay:
     def done(self) -> bool:
         """Whether the outcome of all messages is known."""
         return self.batch.done
+
+    @property
+    def queued(self) -> bool:
+        """Whether a run still waits for the connection, or for the target to take more."""
+        last = self.runs[-1]
+        return not last.done and (last.unsent or last.queued)
 
     @property
     def failed(self) -> bool:

@@ -451,10 +451,12 @@ class Direction:
                 await forwarder.receive()
             if forwarding.receiving.cancelled_caught:
                 continue
+            before = forwarder.confirmed
             taken = await forwarder.send()
-            del self._failures[key]
-            forwarding.refusals = 0 if taken else forwarding.refusals + 1
+            if forwarder.confirmed > before:  # What is only sent may still break.
+                self._failures[key] = forwarding.refusals = 0
             if not taken:
+                forwarding.refusals += 1
                 await self._check_waiting(key, forwarding, forwarder.consumer)
                 # The target takes nothing of it now.
                 with trio.move_on_after(self._settings.retry_interval):

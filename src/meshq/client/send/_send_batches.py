@@ -47,12 +47,12 @@ def combined(results: Sequence[MeshqError | None]) -> MeshqError:
 class SendBatch(Completion):
     """The completion of one ``send_many``: waits for all its runs."""
 
-    __slots__ = ("_messages", "_on_end", "_open", "_results")
+    __slots__ = ("_messages", "_on_change", "_open", "_results")
 
-    def __init__(self, on_end: Callable[[], None] | None = None) -> None:
-        """``on_end``: called when all runs are decided."""
+    def __init__(self, on_change: Callable[[], None] | None = None) -> None:
+        """``on_change``: called when all runs are decided, and when a run that had to wait is sent."""
         super().__init__()
-        self._on_end = on_end
+        self._on_change = on_change
         self._messages = 0
         # Messages that are not decided yet.
         self._open = 0
@@ -78,11 +78,13 @@ class SendBatch(Completion):
                 self.succeed()
             else:
                 self.fail(combined(self._results))
-            if self._on_end is not None:
-                self._on_end()
+            if self._on_change is not None:
+                self._on_change()
 
     def run_sent(self) -> None:
         """Note that a run has left the send queue."""
+        if self._on_change is not None:
+            self._on_change()
 
 
 class BridgedMessage(NamedTuple):
