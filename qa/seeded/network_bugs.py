@@ -48,8 +48,8 @@ NETWORK_BUGS: Final = (
     _Bug(
         name="tell nobody of demand behind this broker",
         function="meshq.broker:told_routes",
-        old='    told, more_routes = "",',
-        new='    open_ways, told, more_routes = [], "",',
+        old='    told, more_routes, asked = "",',
+        new='    open_ways, told, more_routes, asked = [], "",',
         checkers=("W4",),
     ),
     _Bug(
