@@ -27,7 +27,7 @@ MESH_PAIR_BUGS: Final = (
     Bug(
         name="have more under way over a bridge than its target remembers",
         function="meshq.bridge:Forwarder._has_room",
-        old="self._flights.under_way(address) + count > most",
+        old="flights.under_way(address) + count > most",
         new="count > most",
         checkers=("B3",),
         mesh=True,

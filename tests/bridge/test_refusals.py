@@ -197,6 +197,34 @@ async def test_nothing_is_looked_into_before_all_that_was_sent_is_decided(monkey
         assert asked and not any(asked)
 
 
+async def test_what_expires_before_a_refusal_is_looked_into_is_not_received() -> None:
+    """A refused flight waits until another one is decided, for whose address the target blocks."""
+    security = Security(
+        users=SECURITY.users,
+        roles=SECURITY.roles,
+        permissions={**SECURITY.permissions, "full": Permissions(send=["carrier"])},
+    )
+    async with world() as made:
+        full = {"full": AddressSettings(max_size_messages=1, full_policy="block")}
+        await made.start("far", security=security, queues=["in", "other", "full"], address_settings=full)
+        about = {"user": "b", "password": "secret", "forwarding_address": None, "retry_interval": 1_000}
+        await made.start("near", bridge_to("far", **about), address_settings=COUNTING, queues=["out"])
+        bridge = bridge_of(made.brokers["near"])
+        async with made.here("near") as client:
+            for address in ("in", "full"):
+                await client.create_divert(address, address=address, forwarding_address="out", exclusive=True)
+                await client.send(address, b"first")
+            await until(lambda: _carried(made, 2))
+            assert await made.drain("far", "in", quiet=2) == [b"first"]
+            await client.send_many("in", [Message(b"bad", reply_to="other"), *(Message(b"x", ttl=5) for _ in range(9))])
+            await client.send("full", b"second")
+            await trio.sleep(10)
+            assert (bridge.statistics().refused, await made.count("far", "in")) == (0, 0)
+            assert await made.drain("far", "full", quiet=0.5) == [b"first", b"second"]
+            assert await made.drain("far", "in", quiet=0.5) == []
+            await until(lambda: _carried(made, 12))
+
+
 async def test_what_a_target_blocks_waits_and_counts_for_nothing() -> None:
     async with world() as made:
         await made.start("far", address_settings=bounded(10, "block"))

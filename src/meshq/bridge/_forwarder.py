@@ -12,7 +12,7 @@ import attrs
 
 from meshq.abc import WallClock
 from meshq.bridge._flights import Flight, Flights
-from meshq.bridge._forwarding_plan import DeliveryIds, ForwardBatch, ForwardPlan, message_of, plan
+from meshq.bridge._forwarding_plan import DeliveryIds, ForwardBatch, ForwardPlan, message_of, plan, time_left
 from meshq.bridge._settings import BridgeSettings
 from meshq.client import (
     BodyStream,
@@ -373,6 +373,7 @@ class Forwarder:
             forget_window(self.there, part.address)
 
     async def _send_piece(self, piece: ForwardBatch) -> None:
+        piece = self._with_time_left(piece)
         try:
             await self._put(piece)
             self._confirm_places(piece.places)
@@ -414,6 +415,16 @@ class Forwarder:
         self._halvings -= 1
         for half in refused.pieces(-(-len(refused.places) // 2)):
             await self._send_piece(half)
+
+    def _with_time_left(self, piece: ForwardBatch) -> ForwardBatch:
+        """Return a piece with the time that its messages have left now: much may have been waited for since."""
+        if self.settings.transformer is not None or all(message.ttl is None for message, _ in piece.messages):
+            # What a transformer has made is made once.
+            return piece
+        now = self.wall.now_ms() / 1000
+        left = [time_left(self._held[place].expiration, now) for place in piece.places]
+        pairs = zip(piece.messages, left, strict=True)
+        return piece._replace(messages=[(attrs.evolve(message, ttl=ttl), given) for (message, given), ttl in pairs])
 
     async def _put(self, piece: ForwardBatch) -> None:
         pairs = zip(piece.places, piece.messages, strict=True)
