@@ -7,7 +7,6 @@ must come, once and in order.  Memory is what the system says of each life: the 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import shutil
 import sys
@@ -23,10 +22,11 @@ from meshq import limits
 from meshq.client import connect
 from meshq.errors import MeshqError, invariant
 from meshq.node import Broker
+from qa.arguments import COUNT
 from qa.large import memory_mib
-from qa.results import RESULTS, about_here
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 
-KIND: Final = "backlog"
+FORMAT: Final = ResultFormat("backlog")
 QUEUE: Final = "backlog"
 BODY_BYTES: Final = 100
 #: Messages that are sent, and that are received, in one call.
@@ -155,12 +155,12 @@ def run(messages: int, memory_mib_limit: int, directory: Path) -> dict[str, Any]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status: 0, if every message came once and in order."""
     parser = argparse.ArgumentParser(prog="python -m qa.backlog", description=__doc__)
-    parser.add_argument("--messages", type=int, default=10_000_000, metavar="N", help="how many (%(default)s)")
+    parser.add_argument("--messages", type=COUNT, default=10_000_000, metavar="N", help="how many (%(default)s)")
     parser.add_argument(
-        "--memory-mib", type=int, default=256, metavar="M", help="memory_limit of the broker (%(default)s)"
+        "--memory-mib", type=COUNT, default=256, metavar="M", help="memory_limit of the broker (%(default)s)"
     )
     parser.add_argument("--directory", metavar="DIR", help="where the broker keeps them (a temporary directory)")
-    parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
+    add_result_option(parser, FORMAT, "write")
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="backlog-", dir=options.directory))
     try:
@@ -169,11 +169,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shutil.rmtree(directory, ignore_errors=True)
     for name, value in found.items():
         sys.stdout.write(f"{name:>20} {value}\n")
-    if options.result:
+    file: ResultFile | None = options.result
+    if file is not None:
         said = sys.argv[1:] if arguments is None else list(arguments)
         command = " ".join(["python -m qa.backlog", *said])
-        result = {"kind": KIND, "format": 1, "command": command, **about_here(), "backlog": found}
-        Path(RESULTS, f"{options.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        result = {"command": command, **about_here(), "backlog": found}
+        file.write(result)
     return 0
 
 

@@ -7,7 +7,6 @@ message to each filter would take ten times as long for ten times the consumers.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -23,11 +22,12 @@ from meshq import limits
 from meshq.client import Client, Consumer, connect
 from meshq.errors import invariant
 from meshq.message import Message
+from qa.arguments import COUNT
 from qa.broker_process import BrokerProcess
 from qa.large import memory_mib
-from qa.results import RESULTS, about_here
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 
-KIND: Final = "filters"
+FORMAT: Final = ResultFormat("filters")
 CONSUMERS: Final = 5_000
 MESSAGES: Final = 200_000
 #: Of the consumers, as many as are compared with all of them.
@@ -140,10 +140,10 @@ def run(consumers: int, messages: int, directory: Path) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status: 0, or 1 if a message costs more with more consumers than is allowed."""
     parser = argparse.ArgumentParser(prog="python -m qa.filters", description=__doc__)
-    parser.add_argument("--consumers", type=int, default=CONSUMERS, metavar="N", help="how many (%(default)s)")
-    parser.add_argument("--messages", type=int, default=MESSAGES, metavar="N", help="how many (%(default)s)")
+    parser.add_argument("--consumers", type=COUNT, default=CONSUMERS, metavar="N", help="how many (%(default)s)")
+    parser.add_argument("--messages", type=COUNT, default=MESSAGES, metavar="N", help="how many (%(default)s)")
     parser.add_argument("--directory", metavar="DIR", help="where the broker keeps them (a temporary directory)")
-    parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
+    add_result_option(parser, FORMAT, "write")
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="filters-", dir=options.directory))
     try:
@@ -155,12 +155,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in few:
         sys.stdout.write(f"{name:>20} {few[name]:>12} {many[name]:>12}\n")
     sys.stdout.write(f"{'ratio':>20} {ratio:>25}\n")
-    if options.result:
+    file: ResultFile | None = options.result
+    if file is not None:
         said = sys.argv[1:] if arguments is None else list(arguments)
         command = " ".join(["python -m qa.filters", *said])
         found = {"few": few, "many": many, "ratio": ratio, "ratio_max": RATIO_MAX}
-        result = {"kind": KIND, "format": 1, "command": command, **about_here(), "filters": found}
-        Path(RESULTS, f"{options.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        result = {"command": command, **about_here(), "filters": found}
+        file.write(result)
     return int(ratio > RATIO_MAX)
 
 

@@ -7,12 +7,10 @@ them with a partition for the first five.  Bounds are on real time; the CPU's te
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import trio
@@ -23,9 +21,10 @@ from meshq.testing import Cluster
 from meshq.testing.kit._cluster_settings import ClusterPlan
 from meshq.testing.kit._run import run_in_world
 from meshq.testing.kit._world import SimulatedWorld
-from qa.results import RESULTS, about_here
+from qa.arguments import COUNT
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 
-KIND: Final = "kit-times"
+FORMAT: Final = ResultFormat("kit-times")
 RUNS: Final = 20
 NODES: Final = 5
 #: Virtual seconds with a partition, and as many without.
@@ -66,9 +65,9 @@ def one_run(seed: int) -> list[float]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status: 0, or 1 if a median is more than is allowed."""
     parser = argparse.ArgumentParser(prog="python -m qa.kit_times", description=__doc__)
-    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="how many (%(default)s)")
+    parser.add_argument("--runs", type=COUNT, default=RUNS, metavar="N", help="how many (%(default)s)")
     parser.add_argument("--allow", type=float, default=1.0, metavar="X", help="times as long as a quiet machine takes")
-    parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
+    add_result_option(parser, FORMAT, "write")
     options = parser.parse_args(arguments)
     # What is loaded and compiled on first use is no part of it.
     one_run(0)
@@ -80,12 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found[name] = {"median": round(statistics.median(seconds), 4), "max": round(max(seconds), 4)}
         bound = f" at most {allowed[name] * options.allow:g}" if name in allowed else ""
         sys.stdout.write(f"{name:>18} {found[name]['median']:>10}{bound}\n")
-    if options.result:
+    file: ResultFile | None = options.result
+    if file is not None:
         said = sys.argv[1:] if arguments is None else list(arguments)
         command = " ".join(["python -m qa.kit_times", *said])
-        result = {"kind": KIND, "format": 1, "command": command, **about_here()}
+        result = {"command": command, **about_here()}
         result["kit_times"] = {**found, "allowed": allowed}
-        Path(RESULTS, f"{options.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        file.write(result)
     return int(any(found[name]["median"] > most * options.allow for name, most in allowed.items()))
 
 

@@ -7,7 +7,6 @@ the system says of each process: the most that it had, beyond what it had after 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -23,10 +22,11 @@ import trio
 from meshq import limits
 from meshq.client import Client, Consumer, Delivery, connect
 from meshq.errors import invariant
+from qa.arguments import COUNT
 from qa.broker_process import BrokerProcess
-from qa.results import RESULTS, about_here
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 
-KIND: Final = "large message"
+FORMAT: Final = ResultFormat("large message")
 #: What memory may grow by, however large the message: in MiB.
 GROWTH_MIB_MAX: Final = 64
 #: What is sent before anything is measured: it takes every way that the large one takes.
@@ -149,9 +149,9 @@ def run(mib: int, directory: Path) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status: 0, or 1 if memory grew by more than is allowed."""
     parser = argparse.ArgumentParser(prog="python -m qa.large", description=__doc__)
-    parser.add_argument("--mib", type=int, default=10 * 1024, metavar="N", help="size of the message (%(default)s)")
+    parser.add_argument("--mib", type=COUNT, default=10 * 1024, metavar="N", help="size of the message (%(default)s)")
     parser.add_argument("--directory", metavar="DIR", help="where the broker keeps it (a temporary directory)")
-    parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
+    add_result_option(parser, FORMAT, "write")
     options = parser.parse_args(arguments)
     directory = Path(tempfile.mkdtemp(prefix="large-", dir=options.directory))
     try:
@@ -161,11 +161,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found["growth_mib_max"] = GROWTH_MIB_MAX
     for name, value in found.items():
         sys.stdout.write(f"{name:>20} {value}\n")
-    if options.result:
+    file: ResultFile | None = options.result
+    if file is not None:
         said = sys.argv[1:] if arguments is None else list(arguments)
         command = " ".join(["python -m qa.large", *said])
-        result = {"kind": KIND, "format": 1, "command": command, **about_here(), "large": found}
-        Path(RESULTS, f"{options.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        result = {"command": command, **about_here(), "large": found}
+        file.write(result)
     return int(max(found["client_growth_mib"], found["broker_growth_mib"]) > GROWTH_MIB_MAX)
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from qa.results import about_here
+from qa.results import NUMBER, ResultFile, ResultFormat, about_here
 
-KIND: Final = "simulation"
 #: The figures of a run that are sums over its seeds.
 SUMS: Final = ("seeds", "simulated_s", "confirmed_sends", "faults", "cpu_s")
+FORMAT: Final = ResultFormat(
+    "simulation",
+    parts="runs",
+    part_fields={
+        "stage": str,
+        "first": int,
+        **dict.fromkeys(SUMS, NUMBER),
+        **dict.fromkeys(("failed", "commits"), list),
+        "counters": dict,
+    },
+)
 #: How many seeds are run before they are written down.
 PART: Final = 20
 
@@ -30,12 +38,12 @@ class SeedRun:
     """A run of a file of results: seeds of one simulation, from the first one on."""
 
     def __init__(
-        self, path: Path, arguments: Sequence[str], *, stage: str, first: int, wanted: int, resume: bool
+        self, file: ResultFile, arguments: Sequence[str], *, stage: str, first: int, wanted: int, resume: bool
     ) -> None:
-        self._path = path
+        self._file = file
         self._about: dict[str, Any] = {"stage": stage, "first": first, "wanted": wanted}
         self._arguments = [one for one in arguments if one != "--resume"]
-        runs = self._result()["runs"]
+        runs = file.read()["runs"]
         same = [run for run in runs if self._about.items() <= run.items()] if resume else []
         # What was run of it before; None: nothing.
         self._before: dict[str, Any] | None = same[-1] if same else None
@@ -58,16 +66,9 @@ class SeedRun:
         commits += [here["commit"]] if here["commit"] not in commits else []
         whole = added(self._before, figures) if self._before is not None else figures
         command = " ".join(["python -m qa.simulate", *self._arguments])
-        result = self._result()
+        result = self._file.read()
         result["runs"][self._place :] = [
             {"command": command, **here, "commits": commits, **self._about, **whole},
             *result["runs"][self._place + 1 :],
         ]
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-    def _result(self) -> dict[str, Any]:
-        if self._path.exists():
-            found: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
-            return found
-        return {"kind": KIND, "format": 1, "runs": []}
+        self._file.write(result)

@@ -28,8 +28,9 @@ from typing import Any, Final
 
 import meshq
 from meshq.testing.history._end import HistoryError
-from qa.results import RESULTS
-from qa.seed_runs import PART, SeedRun
+from qa.arguments import COUNT, NATURAL
+from qa.results import add_result_option
+from qa.seed_runs import FORMAT, PART, SeedRun
 from qa.seeds import BROKER, STAGES, SeedReport, Tally, many_seeds, one_seed, report_of
 
 #: Seeds that CI runs, always the same.
@@ -65,16 +66,16 @@ def parser() -> argparse.ArgumentParser:
     stages = parser.add_mutually_exclusive_group()
     for stage, about in ABOUT_STAGES.items():
         stages.add_argument(f"--{stage}", dest="stage", action="store_const", const=stage, default=BROKER, help=about)
-    parser.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help="how many seeds (%(default)s)")
-    parser.add_argument("--first", type=int, default=0, metavar="S", help="the first of them (%(default)s)")
-    parser.add_argument("--seed", type=int, metavar="S", help="run this seed only, and tell its story")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
+    parser.add_argument("--seeds", type=COUNT, default=SEEDS, metavar="N", help="how many seeds (%(default)s)")
+    parser.add_argument("--first", type=NATURAL, default=0, metavar="S", help="the first of them (%(default)s)")
+    parser.add_argument("--seed", type=NATURAL, metavar="S", help="run this seed only, and tell its story")
+    parser.add_argument("--jobs", type=COUNT, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--until", metavar="Q1,Q2", help="stop at the first seed in which one of these finds something")
     parser.add_argument("--hunt", action="store_true", help=f"add failing seeds to a file in {FAILED_SEEDS}")
     parser.add_argument("--record", metavar="FILE", help="the file to which --hunt adds them")
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
-    parser.add_argument("--result", metavar="NAME", help=f"add the run to {RESULTS}/NAME.json")
+    add_result_option(parser, FORMAT, "add the run to")
     parser.add_argument("--resume", action="store_true", help="go on with the run of the result; needs --result")
     return parser
 
@@ -90,8 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = [options.seed] if options.seed is not None else range(options.first, options.first + options.seeds)
     run: SeedRun | None = None
     if options.result:
-        path, said = Path(RESULTS) / f"{options.result}.json", sys.argv[1:] if arguments is None else arguments
-        run = SeedRun(path, said, stage=stage, first=seeds[0] if seeds else 0, wanted=len(seeds), resume=options.resume)
+        said = sys.argv[1:] if arguments is None else arguments
+        run = SeedRun(options.result, said, stage=stage, first=seeds[0], wanted=len(seeds), resume=options.resume)
         seeds = seeds[run.done :]
     tally = Tally()
     few = options.jobs < 2 or len(seeds) < 2

@@ -27,6 +27,7 @@ INTRODUCTION = (
     "",
     "`python -m qa.mutants --result mutants --resume` does it again, and goes on where it was broken off;",
     "it keeps what it knows of files that have not changed.",
+    "The commit of a unit is the oldest one at which one of its mutants was played.",
     "`--survivors` plays those anew that no test has noticed, `--number N` draws more.",
     "Below is each mutant that no test has noticed, and the reason: nobody can tell it from the product.",
     "",

@@ -22,9 +22,9 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from qa.results import RESULTS, about_here  # noqa: E402
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option  # noqa: E402
 
-KIND: Final = "pytests"
+FORMAT: Final = ResultFormat("pytests")
 ENDS: Final = ("oldest", "newest")
 TESTS: Final = ("tests/testing/kit", "tests/testing/scenario/test_simulated.py")
 #: Seconds for the tests of one environment.
@@ -94,7 +94,7 @@ def main() -> int:
         "--environments", metavar="DIR", help="keep the environments here, and use those that are there"
     )
     parser.add_argument("--tests", action="append", help=f"files of tests ({', '.join(TESTS)})")
-    parser.add_argument("--result", metavar="NAME", help="the name of a file of docs/results")
+    add_result_option(parser, FORMAT, "write", ROOT)
     given = parser.parse_args()
     tests = given.tests or list(TESTS)
     ends: dict[str, Any] = {}
@@ -105,10 +105,10 @@ def main() -> int:
             python = environment(folder, end)
             ends[end] = {"versions": versions(python), **tested(python, Path(temporary), tests)}
             print(end, json.dumps(ends[end], indent=1), flush=True)
-    if given.result:
-        command = " ".join(["python tools/run_on_pytests.py", "--result", given.result])
-        result = {"kind": KIND, "format": 1, "command": command, **about_here(), "tests": tests, "ends": ends}
-        (ROOT / RESULTS / f"{given.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    file: ResultFile | None = given.result
+    if file is not None:
+        command = " ".join(["python tools/run_on_pytests.py", "--result", file.name])
+        file.write({"command": command, **about_here(), "tests": tests, "ends": ends})
     return 1 if any(end["failed"] or not end["passed"] for end in ends.values()) else 0
 
 

@@ -20,9 +20,11 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from qa.results import RESULTS, about_here  # noqa: E402
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option  # noqa: E402
 
-KIND: Final = "spark_versions"
+FORMAT: Final = ResultFormat(
+    "spark_versions", parts="versions_of_spark", parts_type=dict, part_fields={"failed": list, "commit": str}
+)
 VERSIONS: Final = ("4.1.4", "4.2.1", "4.3.0")
 #: Seconds for the tests of one version.
 LIMIT_S: Final = 1_800
@@ -70,11 +72,11 @@ def main() -> int:
         "--environments", metavar="DIR", help="keep the environments here, and use those that are there"
     )
     parser.add_argument("--tests", action="append", help="files of tests (tests/real/spark)")
-    parser.add_argument("--result", metavar="NAME", help="the name of a file of docs/results")
+    add_result_option(parser, FORMAT, "write", ROOT)
     given = parser.parse_args()
     tests = given.tests or ["tests/real/spark"]
-    path = ROOT / RESULTS / f"{given.result}.json"
-    known = json.loads(path.read_text(encoding="utf-8"))["versions_of_spark"] if given.result and path.exists() else {}
+    file: ResultFile | None = given.result
+    known = file.read()["versions_of_spark"] if file is not None else {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(given.environments or temporary).resolve()
         folder.mkdir(exist_ok=True)
@@ -83,10 +85,9 @@ def main() -> int:
             here = about_here()
             known[version] = {**found, "tests": tests, "commit": here["commit"], "date": here["date"]}
             print(version, json.dumps(known[version], indent=1), flush=True)
-            if given.result:
-                command = " ".join(["python tools/run_on_sparks.py", "--result", given.result])
-                result = {"kind": KIND, "format": 1, "command": command, **here, "versions_of_spark": known}
-                path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            if file is not None:
+                command = " ".join(["python tools/run_on_sparks.py", "--result", file.name])
+                file.write({"command": command, **here, "versions_of_spark": known})
     return 1 if any(known[version]["failed"] for version in given.versions) else 0
 
 

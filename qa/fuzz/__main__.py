@@ -21,12 +21,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from qa.arguments import COUNT, NATURAL, existing_file
 from qa.fuzz import corpus
 from qa.fuzz.target import Target
 from qa.fuzz.targets import TARGETS
-from qa.results import RESULTS, about_here
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 
-KIND: Final = "fuzz"
+FORMAT: Final = ResultFormat("fuzz", parts="targets", parts_type=dict, part_fields={"executions": int, "commit": str})
 #: One input may take so long, and all of them so much memory.
 INPUT_S_MAX: Final = 5
 MEMORY_MIB_MAX: Final = 1_024
@@ -71,24 +72,22 @@ def fuzz(target: Target, seconds: int, seed: int, work: Path) -> tuple[int, dict
     }
 
 
-def add(file: Path, target: Target, figures: dict[str, Any]) -> None:
+def add(file: ResultFile, target: Target, figures: dict[str, Any]) -> None:
     """Add the figures of a run to the file of results, in place of the figures of an earlier run of the target."""
-    whole: dict[str, Any] = {"kind": KIND, "format": 1, "targets": {}}
-    if file.exists():
-        whole = json.loads(file.read_text(encoding="utf-8"))
+    whole = file.read()
     whole["targets"][target.name] = {**figures, **about_here()}
-    file.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    file.write(whole)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m qa.fuzz", description=__doc__)
     parser.add_argument("target", choices=list(TARGETS))
-    parser.add_argument("--seconds", type=int, default=60, metavar="N", help="how long (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the engine (%(default)s)")
+    parser.add_argument("--seconds", type=COUNT, default=60, metavar="N", help="how long (%(default)s)")
+    parser.add_argument("--seed", type=NATURAL, default=1, metavar="N", help="of the engine (%(default)s)")
     parser.add_argument("--write", action="store_true", help="write the corpus")
-    parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
-    parser.add_argument("--replay", nargs="*", type=Path, metavar="FILE", help="play files, or the corpus")
+    add_result_option(parser, FORMAT, "add the figures to")
+    parser.add_argument("--replay", nargs="*", type=existing_file, metavar="FILE", help="play files, or the corpus")
     options = parser.parse_args(arguments)
     target = TARGETS[options.target]
     if options.replay is not None:
@@ -106,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write and status == 0:
         corpus.write(target, inputs)
     if options.result and status == 0:
-        add(Path(RESULTS, f"{options.result}.json"), target, figures)
+        add(options.result, target, figures)
     return 1 if status else 0
 
 

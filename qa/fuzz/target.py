@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 import attrs
 
 
+class RefusedInputError(Exception):
+    """The reader of a target has refused an input, which it tells by what it returns."""
+
+
 @attrs.frozen
 class Target:
     """A format that comes from outside, as a function of bytes.

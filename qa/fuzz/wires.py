@@ -39,7 +39,7 @@ from meshq.wire import (
     encode_run,
 )
 from meshq.wire._frames import CHECK, FIXED, FIXED_BYTES, FLAG_BODY_CHECKED, FORMS
-from qa.fuzz.target import Target, split
+from qa.fuzz.target import RefusedInputError, Target, split
 
 _TYPES: Final = {int(frame_type): frame_type for frame_type in FrameType}
 #: Frames with rows of a run.
@@ -143,7 +143,10 @@ def _some_frames() -> Sequence[bytes]:
 
 
 def datagrams(data: bytes) -> None:
-    """Decode a datagram, a file of a shared directory or a message of DNS-SD; refusing is an answer, not an error."""
+    """Decode a datagram, a file of a shared directory or a message of DNS-SD.
+
+    Their readers answer that they refuse an input, or find nothing in it.  Raises: RefusedInputError, then.
+    """
     kind, content = split(data, 6)
     if kind < 4:
         secret = _SECRET if kind & 1 else None
@@ -153,17 +156,21 @@ def datagrams(data: bytes) -> None:
 
             datagram += sha256(content).digest() if secret is None else hmac.digest(secret, content, "sha256")
         found = decode_announcement(datagram, secret)
-        if isinstance(found, Announcement):
-            again = decode_announcement(encode_announcement(found, secret), secret)
-            assert again == found, "an announcement is decoded as it was encoded"
+        if not isinstance(found, Announcement):
+            raise RefusedInputError(found.text)
+        again = decode_announcement(encode_announcement(found, secret), secret)
+        assert again == found, "an announcement is decoded as it was encoded"
     elif kind == 4:
         member = decode_member(content)
-        if member is not None:
-            assert encode_member(member) == content, "a file of a member is encoded as it was"
+        if member is None:
+            raise RefusedInputError("no file of a member")
+        assert encode_member(member) == content, "a file of a member is encoded as it was"
     else:
-        for one in decode_message(content, _GROUP):
-            assert 0 < len(one) <= limits.DATAGRAM_BYTES_MAX, "a datagram in a message has a size that is allowed"
-            decode_announcement(one, None)
+        inner = decode_message(content, _GROUP)
+        assert all(0 < len(one) <= limits.DATAGRAM_BYTES_MAX for one in inner), "a datagram has a size that is allowed"
+        decoded = [decode_announcement(one, None) for one in inner]
+        if not any(isinstance(one, Announcement) for one in decoded):
+            raise RefusedInputError("no announcement in the message")
 
 
 def _some_datagrams() -> Sequence[bytes]:
@@ -191,4 +198,4 @@ def _some_datagrams() -> Sequence[bytes]:
 
 
 FRAMES: Final = Target("frames", frames, (RemoteProtocolError,), _some_frames, 4_096)
-DATAGRAMS: Final = Target("datagrams", datagrams, (), _some_datagrams, 2_048)
+DATAGRAMS: Final = Target("datagrams", datagrams, (RefusedInputError,), _some_datagrams, 2_048)

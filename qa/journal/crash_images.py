@@ -7,17 +7,16 @@ once as zeros, once as bytes of removed files.  Each image is recovered, compare
 placed, and recovered again.  From every n-th image the recovery itself is crashed at each of its calls.
 
 ``python -m qa.journal.crash_images --images 1000000 --result crash_images --resume`` tries more lives until they have
-had so many images, and writes down which; ``--seed N`` tries one.
+had so many images, and writes down which; lives with other ``--steps`` are another run of the file.  ``--seed N`` tries
+one.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import time
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -27,10 +26,20 @@ import trio.testing
 from meshq.store import Journal
 from meshq.store.formats._keyring_format import Keyring
 from meshq.testing import DiskOperation, SimDisk
+from qa.arguments import COUNT, NATURAL
 from qa.journal.model import ROOT_DIRECTORY, Model, journal_env, recover_and_check, recover_store
-from qa.results import RESULTS, about_here
+from qa.results import NUMBER, ResultFile, ResultFormat, about_here, add_result_option, with_commit
 
 SEGMENT_BYTES = 16 * 1024
+FORMAT: Final = ResultFormat(
+    "crash images",
+    parts="runs",
+    part_fields={
+        **dict.fromkeys(("steps", "lives", "images", "inside_recovery", "moments"), int),
+        "cpu_s": NUMBER,
+        "commits": list,
+    },
+)
 #: CI tries the lives before it.
 FIRST: Final = 2
 CHANGES = ("create", "write", "truncate", "sync", "replace", "remove", "sync_directory")
@@ -145,10 +154,10 @@ def life(seed: int, steps: int) -> CrashImages:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="python -m qa.journal.crash_images", description=__doc__)
-    made.add_argument("--seed", type=int, metavar="N", help="try this life, and no other")
-    made.add_argument("--images", type=int, default=10_000, metavar="N", help="until so many (%(default)s)")
-    made.add_argument("--steps", type=int, default=30, metavar="N", help="batches of each life (%(default)s)")
-    made.add_argument("--result", metavar="NAME", help=f"write the run down in {RESULTS}/NAME.json")
+    made.add_argument("--seed", type=NATURAL, metavar="N", help="try this life, and no other")
+    made.add_argument("--images", type=COUNT, default=10_000, metavar="N", help="until so many (%(default)s)")
+    made.add_argument("--steps", type=COUNT, default=30, metavar="N", help="batches of each life (%(default)s)")
+    add_result_option(made, FORMAT)
     made.add_argument("--resume", action="store_true", help="go on with the run of the result")
     return made
 
@@ -156,30 +165,34 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Try lives, one after the other; returns the exit status.  Raises: what the first loss is found as."""
     options = parser().parse_args(arguments)
+    if options.resume and not options.result:
+        parser().error("--resume goes on with what is in a result: name it by --result")
     if options.seed is not None:
         sys.stdout.write(f"{life(options.seed, options.steps).run()}\n")
         return 0
-    path = Path(RESULTS) / f"{options.result}.json" if options.result else None
+    file: ResultFile | None = options.result
+    # Lives of other steps are other lives, and never counted with these.
+    about = {"steps": options.steps}
     run: dict[str, Any] = {"lives": 0, "images": 0, "inside_recovery": 0, "moments": 0, "cpu_s": 0.0, "commits": []}
-    if options.resume and path is not None and path.exists():
-        (run,) = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    if options.resume and file is not None:
+        run = file.run_of(about) or run
     while run["images"] + run["inside_recovery"] < options.images:
         cpu, tried = time.process_time(), life(FIRST + run["lives"], options.steps).run()
         here = about_here()
         run = {
             "command": f"python -m qa.journal.crash_images --images {options.images} --steps {options.steps}",
             **here,
+            **about,
             "first": FIRST,
             "lives": run["lives"] + 1,
             "images": run["images"] + tried.images,
             "inside_recovery": run["inside_recovery"] + tried.nested,
             "moments": run["moments"] + tried.moments,
             "cpu_s": round(run["cpu_s"] + time.process_time() - cpu, 1),
-            "commits": run["commits"] + ([here["commit"]] if here["commit"] not in run["commits"] else []),
+            "commits": with_commit(run["commits"], here["commit"]),
         }
-        if path is not None:
-            result = {"kind": "crash images", "format": 1, "runs": [run]}
-            path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if file is not None:
+            file.put_run(about, run)
     sys.stdout.write(f"{run['lives']} lives, {run['images']} images, {run['inside_recovery']} inside recoveries\n")
     return 0
 

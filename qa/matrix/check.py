@@ -20,14 +20,17 @@ from typing import Any, Final
 import attrs
 
 import meshq
+from qa.arguments import COUNT
 from qa.matrix.ablations import ABLATIONS, Ablation
 from qa.matrix.cells import CELLS, FEATURES
 from qa.matrix.feature import COLUMNS, Cell
 from qa.matrix.pairs import play_in_pairs
-from qa.results import RESULTS, about_here
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 from qa.seeded.changed_copy import run_changed
 
-KIND: Final = "delivery matrix"
+FORMAT: Final = ResultFormat(
+    "delivery matrix", parts="switched_off", parts_type=dict, part_fields={"commit": str, "cells": int}
+)
 #: A copy that plays longer than that hangs.
 PLAY_S_MAX: Final = 900.0
 
@@ -162,8 +165,6 @@ def result_of(
         found = {name: added(before[name], one) for name, one in found.items()}
     known = {**before, **found}
     return {
-        "kind": KIND,
-        "format": 1,
         "command": " ".join(["python -m qa.matrix", *arguments]).strip(),
         **here,
         "switched_off": {ablation.name: known[ablation.name] for ablation in ABLATIONS if ablation.name in known},
@@ -177,13 +178,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--column", action="append", metavar="NAME", help="only columns whose name contains this")
     parser.add_argument("--check", action="store_true", help="switch each feature off and see that its cells fail")
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="copies at a time (all cores)"
+        "--jobs", type=COUNT, default=os.cpu_count() or 1, metavar="J", help="copies at a time (all cores)"
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
     parser.add_argument(
         "--add", action="append", metavar="NAME", help="with --check: only cells of features whose name contains this"
     )
-    parser.add_argument("--result", metavar="NAME", help=f"write what --check has found into {RESULTS}/NAME.json")
+    add_result_option(parser, FORMAT, "write what --check has found into")
     options = parser.parse_args(arguments)
     said = sys.argv[1:] if arguments is None else list(arguments)
     wanted: list[str] = options.feature or []
@@ -206,11 +207,10 @@ def _check(
     rows: Sequence[str],
     columns: Sequence[str],
     jobs: int,
-    result: str | None,
+    result: ResultFile | None,
     said: Sequence[str],
 ) -> int:
-    path = Path(RESULTS) / f"{result}.json"
-    before = json.loads(path.read_text(encoding="utf-8"))["switched_off"] if result and path.exists() else {}
+    before = result.read()["switched_off"] if result is not None else {}
     chosen = [ablation for ablation in ABLATIONS if _named(ablation.name, wanted)]
     if columns:
         # What was played there once is not played again.
@@ -225,8 +225,8 @@ def _check(
         for verdict in pool.map(partial(check, rows=rows, columns=columns), chosen):
             verdicts.append(verdict)
             _report(verdict)
-    if result:
-        path.write_text(json.dumps(result_of(verdicts, said, before, rows, columns), indent=1) + "\n", encoding="utf-8")
+    if result is not None:
+        result.write(result_of(verdicts, said, before, rows, columns))
     return 0 if all(verdict.good for verdict in verdicts) else 1
 
 

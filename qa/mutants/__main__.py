@@ -4,7 +4,7 @@ Each mutant is a copy of the product with one small change.  A test that fails, 
 it; what none of the short tests of its unit notices that run the changed line, has survived, and is listed with its
 file and line.  Mutants are drawn by a seed, and the same of them for the same texts.  ``--resume`` goes on, unit by
 unit, where a run was broken off, and keeps what it knows of files that have not changed; ``--survivors`` plays those
-anew that have survived.
+anew that have survived.  A result never has fewer mutants of a unit than before.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Final
 
+from qa.arguments import COUNT, NATURAL
 from qa.mutants import trial
-from qa.mutants.results import UnitResults
+from qa.mutants.results import FORMAT, UnitResults
 from qa.mutants.units import ROOT, UNITS, Drawn, digests_of, drawn
-from qa.results import RESULTS
+from qa.results import ResultError, ResultFile, add_result_option
 
 #: Mutants of each unit.
-NUMBER: Final = 60
+NUMBER: Final = 70
 
 
 def play(unit: str, mutants: Iterable[Drawn], results: UnitResults) -> None:
@@ -47,16 +47,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run it; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m qa.mutants", description=__doc__)
     parser.add_argument("--unit", action="append", choices=list(UNITS), help="only this one; may be given again")
-    parser.add_argument("--number", type=int, default=NUMBER, metavar="N", help="mutants of each unit (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="which are drawn (%(default)s)")
-    parser.add_argument("--result", metavar="NAME", help=f"write {RESULTS}/NAME.json")
+    parser.add_argument(
+        "--number", type=COUNT, metavar="N", help=f"mutants of each unit ({NUMBER}, or as many as the result has)"
+    )
+    parser.add_argument("--seed", type=NATURAL, default=0, metavar="N", help="which are drawn (%(default)s)")
+    add_result_option(parser, FORMAT, "write")
     parser.add_argument("--resume", action="store_true", help="go on with the results that are there")
     parser.add_argument("--survivors", action="store_true", help="with --resume: play those anew that have survived")
     options = parser.parse_args(arguments)
-    file = Path(RESULTS, f"{options.result}.json") if options.result else None
-    for unit in options.unit or UNITS:
-        results = UnitResults(file, unit, options.seed, digests_of(unit))
-        mutants = drawn(unit, options.number, options.seed)
+    if options.resume and not options.result:
+        parser.error("--resume goes on with what is in a result: name it by --result")
+    file: ResultFile | None = options.result
+    every = [UnitResults(file, unit, options.seed, digests_of(unit)) for unit in options.unit or UNITS]
+    try:
+        numbers = [results.number(options.number, NUMBER) for results in every]
+    except ResultError as error:
+        parser.error(str(error))
+    for results, number in zip(every, numbers, strict=True):
+        unit = results.unit
+        mutants = drawn(unit, number, options.seed)
         if options.resume:
             results.resume(mutants, survivors=options.survivors)
         play(unit, mutants, results)

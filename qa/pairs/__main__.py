@@ -1,4 +1,8 @@
-"""Let features of delivery meet: ``python -m qa.pairs [--seeds 60] [--result pairs]``."""
+"""Let features of delivery meet: ``python -m qa.pairs --seeds 120 --result pairs``.
+
+Each seed plays a few features on one queue.  A line for each seed that breaks a promise; the exit status is 1 then, and
+if two features have never met, or one has never acted.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +22,14 @@ import meshq
 from meshq.testing import Cluster
 from meshq.testing.kit._cluster_settings import ClusterPlan
 from meshq.testing.scenario._seed_run import ScenarioPlan, run_one
+from qa.arguments import COUNT, NATURAL
 from qa.pairs.accounts import MeetingError
 from qa.pairs.covering import Row, array_of, counts_of, missing_triples, pairs_of
 from qa.pairs.features import ACTING, EXCLUDED, FEATURES, nodes_of, queues_of, security_of, services_of, settings_of
 from qa.pairs.scenario import meeting
-from qa.results import RESULTS, about_here
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 
-KIND: Final = "pairs"
+FORMAT: Final = ResultFormat("pairs")
 #: With so many rows every pair is together; CI plays these.
 SEEDS: Final = 24
 
@@ -97,12 +102,14 @@ class PairsTally:
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m qa.pairs", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seeds", type=COUNT, default=SEEDS, metavar="N", help="how many (%(default)s)")
+    parser.add_argument("--first", type=NATURAL, default=0, metavar="S", help="the first of them (%(default)s)")
     parser.add_argument("--until", metavar="P1,P2", default="", help="stop at the first seed that breaks one of these")
-    parser.add_argument("--jobs", type=int, default=1, help="taken for the sake of other commands: there is one job")
+    parser.add_argument(
+        "--jobs", type=COUNT, default=1, metavar="J", help="taken for the sake of other commands: there is one job"
+    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end, and nothing else")
-    parser.add_argument("--result", metavar="NAME", help="the name of a file of docs/results")
+    add_result_option(parser, FORMAT)
     return parser
 
 
@@ -118,30 +125,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"seed {seed}: {', '.join(sorted(rows[seed]))}\n{run.cause!r}", flush=True)
         if run.error is not None and run.caught_by in given.until.split(","):
             break
+    # What was played: a run may have ended at the first seed that broke a promise.
+    result = figures(tally, rows[given.first : given.first + tally.seeds])
+    file: ResultFile | None = given.result
+    if file is not None:
+        said = sys.argv[1:] if arguments is None else list(arguments)
+        file.write({"command": " ".join(["python -m qa.pairs", *said]), **about_here(), **result})
     if given.json:
         found = {"package": str(Path(meshq.__file__).parent), "seeds": tally.seeds, "failed": tally.failed}
         print(json.dumps(found))
         return 1 if tally.failed else 0
-    names = list(FEATURES)
-    together = counts_of(rows[given.first :], names)
-    missing = [pair for pair in pairs_of(names, list(EXCLUDED)) if not together[pair]]
+    missing = [pair for pair in result["pairs"] if not pair[2]]
     idle = [name for name in ACTING if not tally.acted[name]]
     print(
         f"{tally.seeds} seeds, {len(tally.failed)} failed, {tally.simulated_s:.0f} simulated seconds, "
         f"{time.process_time() - began_s:.0f} processor seconds, {len(missing)} pairs missing, "
         f"never done: {', '.join(idle) or 'nothing'}"
     )
-    if given.result:
-        figures: dict[str, Any] = {"seeds": tally.seeds, "failed": [one["seed"] for one in tally.failed]}
-        figures["simulated_s"] = round(tally.simulated_s)
-        figures["triples_missing"] = missing_triples(rows[given.first :], names, list(EXCLUDED))
-        figures["features"] = names
-        figures["acted"] = {name: tally.acted[name] for name in ACTING}
-        figures["pairs"] = [[one, other, together[one, other]] for one, other in pairs_of(names, list(EXCLUDED))]
-        command = " ".join(["python -m qa.pairs", "--seeds", str(given.seeds), "--result", given.result])
-        result = {"kind": KIND, "format": 1, "command": command, **about_here(), **figures}
-        Path(RESULTS, f"{given.result}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 1 if tally.failed or missing or idle else 0
+
+
+def figures(tally: PairsTally, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return what was played in figures; ``rows``: the features of each seed that was."""
+    names = list(FEATURES)
+    together = counts_of(rows, names)
+    return {
+        "seeds": tally.seeds,
+        "failed": [one["seed"] for one in tally.failed],
+        "simulated_s": round(tally.simulated_s),
+        "triples_missing": missing_triples(rows, names, list(EXCLUDED)),
+        "features": names,
+        "acted": {name: tally.acted[name] for name in ACTING},
+        "pairs": [[one, other, together[one, other]] for one, other in pairs_of(names, list(EXCLUDED))],
+    }
 
 
 if __name__ == "__main__":

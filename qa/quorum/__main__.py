@@ -7,16 +7,20 @@ A line for each schedule that fails; the exit status is 1 then.  ``--result NAME
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any, Final
 
+from qa.arguments import COUNT, NATURAL
 from qa.quorum.schedule import run_schedule
-from qa.results import RESULTS, about_here
+from qa.results import NUMBER, ResultFile, ResultFormat, about_here, add_result_option, with_commit
 
+FORMAT: Final = ResultFormat(
+    "quorum",
+    parts="runs",
+    part_fields={"first": int, "schedules": int, "cpu_s": NUMBER, "failed": list, "counts": dict, "commits": list},
+)
 #: How many schedules are run before they are written down.
 PART: Final = 500
 
@@ -24,9 +28,9 @@ PART: Final = 500
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m qa.quorum", description=__doc__)
-    parser.add_argument("--schedules", type=int, default=2_000, metavar="N", help="how many (%(default)s)")
-    parser.add_argument("--first", type=int, default=0, metavar="S", help="the first of them (%(default)s)")
-    parser.add_argument("--result", metavar="NAME", help=f"write the run down in {RESULTS}/NAME.json")
+    parser.add_argument("--schedules", type=COUNT, default=2_000, metavar="N", help="how many (%(default)s)")
+    parser.add_argument("--first", type=NATURAL, default=0, metavar="S", help="the first of them (%(default)s)")
+    add_result_option(parser, FORMAT)
     parser.add_argument("--resume", action="store_true", help="go on with the run of the result")
     return parser
 
@@ -34,11 +38,14 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """Run it; returns the exit status."""
     options = parser().parse_args(arguments)
-    path = Path(RESULTS) / f"{options.result}.json" if options.result else None
-    run: dict[str, Any] = {"first": options.first, "schedules": 0, "cpu_s": 0.0, "failed": [], "counts": {}}
+    if options.resume and not options.result:
+        parser().error("--resume goes on with what is in a result: name it by --result")
+    file: ResultFile | None = options.result
+    about = {"first": options.first}
+    run: dict[str, Any] = {**about, "schedules": 0, "cpu_s": 0.0, "failed": [], "counts": {}}
     run["commits"] = []
-    if options.resume and path is not None and path.exists():
-        (run,) = json.loads(path.read_text(encoding="utf-8"))["runs"]
+    if options.resume and file is not None:
+        run = file.run_of(about) or run
     while run["schedules"] < options.schedules:
         begin = run["first"] + run["schedules"]
         part = min(PART, options.schedules - run["schedules"])
@@ -52,12 +59,11 @@ def main(arguments: list[str] | None = None) -> int:
         run["schedules"] += part
         run["cpu_s"] = round(run["cpu_s"] + time.process_time() - cpu, 1)
         run["counts"] = dict(sorted(counts.items()))
-        if path is not None:
-            run = {**run, "command": "python -m qa.quorum", **about_here()}
-            if run["commit"] not in run["commits"]:
-                run["commits"] = [*run["commits"], run["commit"]]
-            result = {"kind": "quorum", "format": 1, "runs": [run]}
-            path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if file is not None:
+            command = f"python -m qa.quorum --first {options.first} --schedules {options.schedules}"
+            run = {**run, "command": command, **about_here()}
+            run["commits"] = with_commit(run["commits"], run["commit"])
+            file.put_run(about, run)
     sys.stdout.write(f"{run['schedules']} schedules, {len(run['failed'])} failed, {run['cpu_s']} processor seconds\n")
     return 1 if run["failed"] else 0
 

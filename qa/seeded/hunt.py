@@ -7,23 +7,22 @@ only something else notices counts as missed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
-from qa.results import RESULTS, about_here
+from qa.arguments import COUNT, NATURAL
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 from qa.seeded.bug import Bug
 from qa.seeded.changed_copy import run_changed
 from qa.seeded.mesh_bugs import ALL_BUGS
 
 #: Seeds within which a bug has to be found.
 SEEDS_MAX: Final = 300
-KIND: Final = "seeded bugs"
+FORMAT: Final = ResultFormat("seeded bugs", parts="bugs", parts_type=dict, part_fields={"seeds": int, "commit": str})
 #: The stage that has a command of its own: features that meet on one queue.
 PAIRS: Final = "pairs"
 
@@ -93,8 +92,6 @@ def result_of(hunts: Sequence[Hunt], arguments: Sequence[str], before: dict[str,
     }
     known = {**before, **found}
     return {
-        "kind": KIND,
-        "format": 1,
         "command": command.strip(),
         **here,
         "seeds_max": SEEDS_MAX,
@@ -114,18 +111,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--roles", action=argparse.BooleanOptionalAction, help="only bugs of high availability, or only the others"
     )
-    parser.add_argument("--first", type=int, default=0, metavar="S", help="the first seed (%(default)s)")
-    parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help="seeds for each (%(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
-    parser.add_argument("--result", metavar="NAME", help=f"write what was found into {RESULTS}/NAME.json")
+    parser.add_argument("--first", type=NATURAL, default=0, metavar="S", help="the first seed (%(default)s)")
+    parser.add_argument("--seeds", type=COUNT, default=SEEDS_MAX, metavar="N", help="seeds for each (%(default)s)")
+    parser.add_argument("--jobs", type=COUNT, default=os.cpu_count() or 1, metavar="J", help="processes (all cores)")
+    add_result_option(parser, FORMAT, "write what was found into")
     parser.add_argument(
         "--resume", action="store_true", help="leave out what the result has of this commit already; needs --result"
     )
     options = parser.parse_args(arguments)
     if options.resume and not options.result:
         parser.error("--resume goes on with what is in a result: name it by --result")
-    path = Path(RESULTS) / f"{options.result}.json"
-    before = json.loads(path.read_text(encoding="utf-8"))["bugs"] if options.result and path.exists() else {}
+    file: ResultFile | None = options.result
+    before = file.read()["bugs"] if file is not None else {}
     chosen = [bug for bug in ALL_BUGS if not options.bug or any(part in bug.name for part in options.bug)]
     if options.mesh is not None:
         chosen = [bug for bug in chosen if bug.mesh is options.mesh and not bug.of_roles]
@@ -144,8 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         by = f" by {', '.join(found.caught_by)}" if found.caught_by else ""
         sys.stdout.write(f"{verdict} {bug.name}: {found.seeds} seeds{by} {found.what}\n")
         sys.stdout.flush()
-        if options.result:
+        if file is not None:
             # After each of them: a hunt takes hours, and may be broken off.
             said = sys.argv[1:] if arguments is None else list(arguments)
-            path.write_text(json.dumps(result_of(hunts, said, before), indent=1) + "\n", encoding="utf-8")
+            file.write(result_of(hunts, said, before))
     return 0 if all(found.caught for found in hunts) else 1

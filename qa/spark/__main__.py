@@ -17,7 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from qa.results import RESULTS, about_here
+from qa.arguments import COUNT
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 
 if TYPE_CHECKING:
     from qa.spark._killed_query import NodeDeath
@@ -37,6 +38,13 @@ _TRIES: Final = 3
 _LAST: Final = 500
 _LAST_TRIES: Final = 3
 _ROOT: Final = Path(__file__).parents[2]
+FORMAT: Final = ResultFormat(
+    "spark",
+    parts="rounds",
+    parts_type=dict,
+    part_fields={"runs": int, "messages": int, "failed_runs": int, "node_kills": int, "hit": dict, "problems": list},
+    once_unnamed=True,
+)
 
 
 def session(folder: Path) -> Any:
@@ -156,16 +164,16 @@ def total(seed: int, runs: int, rounds: dict[str, Any]) -> dict[str, Any]:
 def main() -> int:
     """Run it; 0 if every promise was kept, and every place has struck twice."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--result", help="the name of a file of docs/results, written after each round")
+    parser.add_argument("--runs", type=COUNT, default=40, metavar="N", help="kills (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="what they are drawn by (%(default)s)")
+    add_result_option(parser, FORMAT, "write the run down, after each round, in", _ROOT)
     parser.add_argument("--resume", action="store_true", help="go on with the rounds that the result has not")
     given = parser.parse_args()
-    path = _ROOT / RESULTS / f"{given.result}.json"
+    file: ResultFile | None = given.result
     rounds: dict[str, Any] = {}
-    if given.resume and path.exists():
-        before = json.loads(path.read_text(encoding="utf-8"))
-        if (before["seed"], before.get("wanted_runs")) == (given.seed, given.runs):
+    if given.resume and file is not None:
+        before = file.read()
+        if (before.get("seed"), before.get("wanted_runs")) == (given.seed, given.runs):
             rounds = before["rounds"]
     planned = {str(number): runs for number, runs in enumerate(plan(given.runs, given.seed), 1)}
     result = total(given.seed, given.runs, rounds)
@@ -179,8 +187,8 @@ def main() -> int:
                 work.mkdir()
                 rounds[name] = play(spark, runs, work)
                 result = total(given.seed, given.runs, rounds)
-                if given.result:
-                    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+                if file is not None:
+                    file.write(result)
         finally:
             spark.stop()
     print(json.dumps({name: value for name, value in result.items() if name != "rounds"}, indent=1))

@@ -28,11 +28,11 @@ import attrs
 
 from meshq.blocking import Client, connect
 from qa.broker_process import BrokerProcess
-from qa.results import RESULTS, about_here
+from qa.results import ResultFile, ResultFormat, about_here, add_result_option
 from qa.spark import sampler
 from qa.spark.__main__ import session
 
-KIND: Final = "spark_speed"
+FORMAT: Final = ResultFormat("spark_speed")
 #: Rows by the bytes of a body, and so often each is measured after a first time.
 ROWS: Final = {100: 2_000_000, 1_024: 400_000}
 TIMES: Final = 2
@@ -295,17 +295,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="the share of the rows")
     parser.add_argument("--bytes", type=int, choices=ROWS, help="only bodies of so many bytes")
-    parser.add_argument("--result", help="the name of a file of docs/results")
+    add_result_option(parser, FORMAT, "write", _ROOT)
     given = parser.parse_args()
     sizes = tuple(ROWS) if given.bytes is None else (given.bytes,)
     found = measure(given.scale, sizes)
     goals = goals_of(found["bytes"]["100"]) if "100" in found["bytes"] else {}
     command = " ".join(["python -m qa.spark.speed", *sys.argv[1:]])
-    result = {"kind": KIND, "format": 1, "command": command, **about_here(), **found, "goals": goals}
-    text = json.dumps(result, indent=1)
-    print(text)
-    if given.result:
-        (_ROOT / RESULTS / f"{given.result}.json").write_text(text + "\n", encoding="utf-8")
+    result = {"command": command, **about_here(), **found, "goals": goals}
+    print(json.dumps(result, indent=1))
+    file: ResultFile | None = given.result
+    if file is not None:
+        file.write(result)
     return 0 if all(one["met"] or one["share_of_this_project"] < SHARE_GOAL for one in goals.values()) else 1
 
 

@@ -91,7 +91,10 @@ def test_lives_are_tried_until_there_were_so_many_images(
     monkeypatch.setattr(crash_images.CrashImages, "run", run)
     assert crash_images.main(["--images", "150", "--result", "c"]) == 0
     assert crash_images.main(["--images", "201", "--result", "c", "--resume"]) == 0
-    (found,) = written(results / "c.json")
+    assert crash_images.main(["--images", "100", "--steps", "3", "--result", "c", "--resume"]) == 0
+    found, short = written(results / "c.json")
+    assert (short["steps"], short["lives"]) == (3, 1), "lives of other steps are another run"
+    assert found["steps"] == 30
     assert (found["lives"], found["images"], found["inside_recovery"], found["moments"]) == (3, 180, 120, 9)
-    assert tried == [(2, True, False), (3, False, True), (4, True, False)]
+    assert tried == [(2, True, False), (3, False, True), (4, True, False), (2, True, False)]
     assert "3 lives, 180 images, 120 inside recoveries" in capsys.readouterr().out

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,10 @@ from tools import draw_feature_pairs
 
 from meshq import AddressSettings, Broker, UsageError
 from meshq.client import Client, Consumer, Transaction
-from qa.pairs.__main__ import SEEDS, played, rows_of
+from qa.pairs import __main__ as command
+from qa.pairs.__main__ import SEEDS, Played, played, rows_of
 from qa.pairs.accounts import Fate, MeetingAccounts, MeetingError
-from qa.pairs.covering import array_of, counts_of, missing_triples, pairs_of
+from qa.pairs.covering import Row, array_of, counts_of, missing_triples, pairs_of
 from qa.pairs.features import ACTING, EXCLUDED, FEATURES
 
 
@@ -40,6 +43,30 @@ def test_the_page_is_that_of_the_last_run_in_which_every_pair_met() -> None:
     assert min(count for _, _, count in result["pairs"]) >= 1 and result["failed"] == []
     assert result["triples_missing"] == 0
     assert list(result["acted"]) == list(ACTING) and min(result["acted"].values()) >= 1
+
+
+def test_a_run_says_what_was_played_and_the_command_that_plays_it_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[int] = []
+
+    def play(seed: int, row: Row) -> Played:
+        asked.append(seed)
+        return Played(MeetingError("P5: lost") if seed == 2 else None, 1.0, Counter())
+
+    monkeypatch.setattr(command, "played", play)
+    arguments = ["--first", "1", "--seeds", "3", "--until", "P5", "--json", "--result", "p"]
+    assert command.main(arguments) == 1
+    assert json.loads(capsys.readouterr().out)["seeds"] == 2
+    assert asked == [1, 2]
+    found = json.loads((tmp_path / "docs/results/p.json").read_text(encoding="utf-8"))
+    assert found["command"] == f"python -m qa.pairs {' '.join(arguments)}"
+    assert (found["kind"], found["format"], found["seeds"], found["failed"]) == ("pairs", 1, 2, [2])
+    counts = counts_of(rows_of(4)[1:3], list(FEATURES))
+    assert found["pairs"] == [[one, other, counts[one, other]] for one, other, _ in found["pairs"]]
+    help_text = command.parser().format_help()
+    assert f"how many ({SEEDS})" in help_text and "the first of them (0)" in help_text
 
 
 async def test_a_queue_that_keeps_the_newest_of_each_key_takes_no_cursor() -> None:

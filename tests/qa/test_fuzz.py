@@ -13,6 +13,7 @@ from qa.fuzz import __main__ as command
 from qa.fuzz import corpus
 from qa.fuzz.target import Target, split, text_of
 from qa.fuzz.targets import TARGETS
+from qa.results import ResultFile
 
 RESULTS = corpus.ROOT / "docs" / "results" / "fuzz.json"
 
@@ -30,6 +31,14 @@ def test_the_first_inputs_of_a_target_are_as_good_as_they_look(name: str) -> Non
     target = TARGETS[name]
     accepted = [target.accepts(data) for data in target.seeds()]
     assert any(accepted) and all(len(data) <= target.bytes_max for data in target.seeds())
+
+
+def test_a_datagram_a_file_of_a_member_and_a_message_that_are_refused_count_as_refused() -> None:
+    target = TARGETS["datagrams"]
+    plain, signed, member, message = (target.seeds()[index] for index in (0, 1, 4, 5))
+    assert all(target.accepts(data) for data in (plain, signed, member, message))
+    wrong = [plain[:-1], b"\1" + plain[1:], member[:-1], message[:-40], *(bytes([kind]) + b"?" for kind in range(6))]
+    assert [target.accepts(data) for data in wrong] == [False] * len(wrong)
 
 
 def test_the_corpora_are_small_and_name_no_machine() -> None:
@@ -92,10 +101,10 @@ def test_the_command_replays_a_corpus_and_says_what_it_lacks_for_more(
 
 
 def test_the_figures_of_each_target_are_kept(tmp_path: Path) -> None:
-    file = tmp_path / "fuzz.json"
+    file = ResultFile(tmp_path / "fuzz.json", command.FORMAT)
     command.add(file, TARGETS["urls"], {"executions": 1})
     command.add(file, TARGETS["filters"], {"executions": 2})
     command.add(file, TARGETS["urls"], {"executions": 3})
-    found = json.loads(file.read_text(encoding="utf-8"))["targets"]
+    found = file.read()["targets"]
     assert {name: result["executions"] for name, result in found.items()} == {"urls": 3, "filters": 2}
     assert set(json.loads(RESULTS.read_text(encoding="utf-8"))["targets"]) == set(TARGETS)

@@ -73,6 +73,10 @@ def test_every_mutant_of_the_units_is_a_program_that_differs_in_one_place() -> N
             assert changed.endswith(text[mutant.end :])
 
 
+def test_the_usual_number_is_that_of_the_page() -> None:
+    assert {len(unit["mutants"]) for unit in draw_mutants.read().values()} == {command.NUMBER}
+
+
 #: Played in a process of its own, which has not imported the product.
 PLAYED = """
 from qa.mutants import trial
@@ -157,17 +161,21 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 ARGUMENTS = ["--unit", "selector", "--number", "4", "--result", "mutants", "--resume"]
 
 
+#: The results of a unit that is not played.
+OTHER_UNIT = {"seed": 0, "commit": "1", "date": "2026-01-01", "files": {}, "mutants": {"x": True}}
+
+
 def test_results_are_written_at_once_and_played_once(
     played: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "docs" / "results" / "mutants.json"
-    file.write_text(json.dumps({"kind": "mutants", "format": 2, "units": {"wire": {"mutants": {"x": True}}}}))
+    file.write_text(json.dumps({"kind": "mutants", "format": 2, "units": {"wire": OTHER_UNIT}}))
     assert command.main(ARGUMENTS) == 0
     out = capsys.readouterr().out
     assert f"survived 1 tests: {SELECTOR[2]}\n" in out and "selector: 3 of 4 were noticed, 75%" in out
     assert played == [one.path for one in SELECTOR]
     found = json.loads(file.read_text())["units"]
-    assert found["wire"] == {"mutants": {"x": True}}, "another unit stays as it is"
+    assert found["wire"] == OTHER_UNIT, "another unit stays as it is"
     assert list(found["selector"]["survivors"]) == [str(SELECTOR[2])]
     assert found["selector"]["survivors"][str(SELECTOR[2])]["line"] == SELECTOR[2].text
     command.main(ARGUMENTS)
@@ -188,6 +196,72 @@ def test_of_a_file_that_has_changed_mutants_are_played_anew(played: list[str], t
     assert played[4:] == [one.path for one in SELECTOR if one.path == changed]
     command.main([*ARGUMENTS, "--seed", "1"])
     assert len(played) > 5, "another seed draws other mutants"
+
+
+def test_no_result_ever_has_fewer_mutants_than_before(
+    played: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "docs" / "results" / "mutants.json"
+    command.main(ARGUMENTS)
+    before = json.loads(file.read_text())
+    with pytest.raises(SystemExit) as ended:
+        command.main([*ARGUMENTS, "--number", "3"])
+    assert ended.value.code == 2
+    assert "has 4 mutants of selector: --number has to be 4 or more" in capsys.readouterr().err
+    assert json.loads(file.read_text()) == before
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "NUMBER", 2)
+        command.main(["--unit", "selector", "--result", "mutants", "--resume"])
+    assert json.loads(file.read_text()) == before, "as many are drawn as are known"
+
+
+def test_what_another_seed_has_begun_stands_beside_the_whole_result_until_it_is_one(
+    played: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "docs" / "results" / "mutants.json"
+    command.main(ARGUMENTS)
+    before = json.loads(file.read_text())
+    noticed = trial.noticed
+
+    def broken_off(folder: Path, tests: dict[str, float]) -> bool:
+        if len(played) == 6:
+            raise KeyboardInterrupt
+        return noticed(folder, tests)
+
+    # Another seed knows nothing of the mutants that were drawn before.
+    with monkeypatch.context() as patched:
+        patched.setattr(trial, "noticed", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            command.main([*ARGUMENTS, "--seed", "1"])
+    found = json.loads(file.read_text())
+    assert found["units"] == before["units"]
+    assert list(found["begun"]["selector"]["mutants"]) == [str(one) for one in OTHERS[:2]]
+    command.main([*ARGUMENTS, "--seed", "1"])
+    assert len(played) == 8, "what was begun is gone on with"
+    found = json.loads(file.read_text())
+    assert list(found["units"]["selector"]["mutants"]) == [str(one) for one in OTHERS] and "begun" not in found
+
+
+def test_the_commit_of_a_unit_is_the_oldest_at_which_a_mutant_was_played(
+    played: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "docs" / "results" / "mutants.json"
+    monkeypatch.setattr(results, "about_here", lambda: {"commit": "new", "date": "2026-11-28"})
+    command.main(ARGUMENTS)
+    found = json.loads(file.read_text())
+    unit = found["units"]["selector"]
+    # As it was written before the commit of each mutant was kept.
+    unit |= {"commit": "old", "date": "2026-01-02"}
+    del unit["played"], unit["mutants"][str(SELECTOR[0])]
+    file.write_text(json.dumps(found))
+    command.main(ARGUMENTS)
+    unit = json.loads(file.read_text())["units"]["selector"]
+    assert (unit["commit"], unit["date"]) == ("old", "2026-01-02")
+    commits = {name: stamp.partition(" ")[2] for name, stamp in unit["played"].items()}
+    assert commits == {str(one): "new" if one is SELECTOR[0] else "old" for one in SELECTOR}
+    command.main([argument for argument in ARGUMENTS if argument != "--resume"])
+    unit = json.loads(file.read_text())["units"]["selector"]
+    assert unit["commit"] == "new" and len(unit["mutants"]) == 4
 
 
 def test_a_reason_belongs_to_a_line_wherever_that_has_gone() -> None:

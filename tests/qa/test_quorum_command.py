@@ -17,7 +17,10 @@ def test_a_run_is_written_down_and_taken_up_again(
     (tmp_path / "docs/results").mkdir(parents=True)
     assert main(["--schedules", "3", "--result", "q"]) == 0
     assert main(["--schedules", "5", "--result", "q", "--resume"]) == 0
-    (run,) = json.loads((tmp_path / "docs/results/q.json").read_text(encoding="utf-8"))["runs"]
+    assert main(["--schedules", "1", "--first", "9", "--result", "q", "--resume"]) == 0
+    run, other = json.loads((tmp_path / "docs/results/q.json").read_text(encoding="utf-8"))["runs"]
+    assert (other["first"], other["schedules"]) == (9, 1), "other schedules are another run"
+    assert run["command"] == "python -m qa.quorum --first 0 --schedules 5"
     assert (run["first"], run["schedules"], run["failed"]) == (0, 5, [])
     assert len(run["commits"]) == 1
     assert run["counts"]["locks"]

@@ -179,11 +179,11 @@ def test_a_hunt_is_written_as_it_goes_and_goes_on_where_it_was_broken_off(
         return Hunt(bug=bug, seeds=1, seed=0, noticed=0, caught_by=bug.checkers, what="it")
 
     monkeypatch.setattr(hunting, "hunt", found)
-    monkeypatch.setattr(hunting, "RESULTS", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     command = ["--mesh", "--result", "r", "--resume"]
     with pytest.raises(KeyboardInterrupt):
         hunting.main(command)
-    written = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
+    written = json.loads((tmp_path / "docs/results/r.json").read_text(encoding="utf-8"))
     assert list(written["bugs"]) == hunted == [bug.name for bug in MESH_BUGS[:2]]
     assert {bug["commit"] for bug in written["bugs"].values()} == {written["commit"]}
     hunted.clear()
