@@ -206,14 +206,21 @@ def test_no_result_ever_has_fewer_mutants_than_before(
     before = json.loads(file.read_text())
     with pytest.raises(SystemExit) as ended:
         command.main([*ARGUMENTS, "--number", "3"])
-    assert (
-        ended.value.code == 2 and "has 4 mutants of selector: --number has to be 4 or more" in capsys.readouterr().err
-    )
+    assert ended.value.code == 2
+    assert "has 4 mutants of selector: --number has to be 4 or more" in capsys.readouterr().err
     assert json.loads(file.read_text()) == before
     with monkeypatch.context() as patched:
         patched.setattr(command, "NUMBER", 2)
         command.main(["--unit", "selector", "--result", "mutants", "--resume"])
     assert json.loads(file.read_text()) == before, "as many are drawn as are known"
+
+
+def test_what_another_seed_has_begun_stands_beside_the_whole_result_until_it_is_one(
+    played: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "docs" / "results" / "mutants.json"
+    command.main(ARGUMENTS)
+    before = json.loads(file.read_text())
     noticed = trial.noticed
 
     def broken_off(folder: Path, tests: dict[str, float]) -> bool:

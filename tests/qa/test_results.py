@@ -80,8 +80,15 @@ def refused(command: str, *arguments: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_writes_a_file_of_another_kind(
-    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    command: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    prepare = ResultFile.prepare
+
+    def prepare_and_end(file: ResultFile) -> None:
+        prepare(file)
+        raise AssertionError("the work would begin, which takes minutes")
+
+    monkeypatch.setattr(ResultFile, "prepare", prepare_and_end)
     folder.mkdir(parents=True)
     file = folder / "main.json"
     file.write_text('{"kind": "benchmark", "format": 1, "runs": []}')
