@@ -26,7 +26,7 @@ def test_a_backup_that_would_listen_where_its_host_does_is_an_error_that_names_b
             Broker("a", data_dir=tmp_path / "a", acceptors=acceptors, services=[ClusterConnection("c")], ha=policy)
         assert caught.value.setting == "backup_port_offset"
         assert not list(tmp_path.iterdir())
-    apart = ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61916", "tcp://127.0.0.2:61716", "tcp://127.0.0.1:65535"]
+    apart = ["tcp://127.0.0.1:61616", "tcp://127.0.0.1:61916", "tcp://127.0.0.2:61716"]
     Broker("a", data_dir=tmp_path / "a", acceptors=apart, services=[ClusterConnection("c")], ha=policy)
     # A place beyond is left out.
     plan = HostingPlan(rules(acceptors=("tcp://127.0.0.1:61616", "tcp://127.0.0.1:61916"), max_backups=1))
@@ -35,6 +35,21 @@ def test_a_backup_that_would_listen_where_its_host_does_is_an_error_that_names_b
         plan.ended(IDS["a"], begun=False)
     with pytest.raises(SettingsError, match="61916"):
         plan.places_again(request("a"), 1, 3)
+
+
+def test_an_offset_with_which_no_backup_can_listen_is_an_error_that_names_the_port() -> None:
+    def made(port: int, **settings: int) -> None:
+        policy = Colocated(primary=SharedStorePrimary(), backup=SharedStoreBackup(), **settings)
+        acceptors = ["tcp://127.0.0.1:0", f"tcp://127.0.0.1:{port}"]
+        Broker("a", data_dir="/a", acceptors=acceptors, services=[ClusterConnection("c")], ha=policy)
+
+    with pytest.raises(SettingsError, match=r"backup_port_offset=100 .* 65436 \+ 100 is a port"):
+        made(65436)
+    with pytest.raises(SettingsError, match=r"backup_port_offset=65535 .* 1 \+ 65535 is a port"):
+        made(1, backup_port_offset=65535)
+    # The first place is one; and who runs no backup needs none.
+    made(65435, max_backups=2)
+    made(65436, max_backups=0)
 
 
 def test_a_backup_listens_elsewhere_than_its_node_on_the_same_machine_or_is_an_error_that_names_both() -> None:

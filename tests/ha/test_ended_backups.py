@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, cast
 
 import attrs
 import pytest
 import trio
 
-from meshq import Broker, CallTimeoutError, EndedBackup, NotActiveError, NotFoundError, RefusedError
+from meshq import Broker, CallTimeoutError, EndedBackup, NotActiveError, NotFoundError, RefusedError, SettingsError
 from meshq.ha.colocated import BackupRequest
 from meshq.node.hosting import _backup_host as ended_backups
 from meshq.node.hosting._backup_host import BackupHost
@@ -104,6 +105,35 @@ async def test_a_host_that_does_not_run_ends_none(monkeypatch: pytest.MonkeyPatc
         alone = Broker("x", data_dir=None, env=ground.env())
         with pytest.raises(NotFoundError, match="runs no backup"):
             await alone.ha.end_backup(BACKUP)
+
+
+NO_SECONDS: tuple[Any, ...] = (-1, math.nan, "1", True, None)
+
+
+async def test_an_end_with_a_wrong_argument_is_one_error_and_ends_nothing() -> None:
+    async with pair() as ground, trio.open_nursery() as nursery:
+        a, b = await started(ground, nursery, "ab", shared())
+        name, no = b.ha.hosted[0].name, cast("Any", "no")
+        wrong: list[tuple[str, tuple[Any, ...]]] = [("force", ("no", 1, None)), ("timeout", NO_SECONDS)]
+        for setting, values in wrong:
+            for value in values:
+                with pytest.raises(SettingsError, match=f"^{setting}="):
+                    await b.ha.end_backup(name, **{setting: value})
+        async with b.client() as client:
+            for whose in (b.ha, client):
+                for other in (5, None):
+                    with pytest.raises(SettingsError, match=r"^name="):
+                        await whose.end_backup(cast("Any", other))
+                with pytest.raises(NotFoundError) as long:
+                    await whose.end_backup("x" * 3_000)
+                assert len(str(long.value)) < 500
+            with pytest.raises(SettingsError, match=r"^force='no'"):
+                await client.end_backup(name, force=no)
+            for call in (b.ha.fail_over, b.ha.fail_back, b.ha.wait_for, client.fail_over, client.fail_back):
+                with pytest.raises(SettingsError, match=r"^timeout=-1"):
+                    await call(timeout=-1)
+        assert [one.name for one in b.ha.hosted] == [name] and a.state == b.state == "active"
+        nursery.cancel_scope.cancel()
 
 
 async def still_there(*about: object) -> None:

@@ -147,6 +147,30 @@ async def test_a_node_that_refuses_at_the_place_of_the_replica_holds_its_primary
         nursery.cancel_scope.cancel()
 
 
+async def test_a_node_that_misses_its_replica_names_its_place_and_the_claim_whatever_other_nodes_say() -> None:
+    async with machines() as (ground, nursery):
+        first, second = await hosted_pair(ground, nursery)
+        await first.stop()
+        await ground.crash(second)
+        # One that refuses, since it serves for another node id.
+        await ground.start(nursery, ground.broker("c", ReplicationPrimary(), **ALONE))
+        waits, asks = ReplicationPrimary(wait_for_activation=False), {"static_connectors": [url_of("c")]}
+        again = await ground.start(nursery, ground.broker("a", waits, cluster=asks))
+        place = f"no answer from {url_of('b')}: the replica that came in sync last was there"
+        await until(lambda: place in again.ha.last_error, 60)
+        board, shown = again.ha._board, set[str]()
+        board.watch(lambda: shown.add(board.report.last_error))
+        await trio.sleep(10)
+        # Nothing else is shown in between.
+        assert not shown and "`meshq store claim`" in again.ha.last_error
+        assert (again.state, again.ha.phase) == ("waiting", "searching")
+        # Once the replica is back, all of that is over.
+        await ground.start(nursery, ground.broker("b", hosted(allow_failback=True)))
+        await again.ha.wait_for(role="primary", phase="active", in_sync=True, timeout=60)
+        assert again.ha.last_error == ""
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("other", [None, ReplicationPrimary()])
 async def test_a_node_of_another_pair_at_the_place_of_the_replica_makes_no_difference(other: Any) -> None:
     async with machines() as (ground, nursery):

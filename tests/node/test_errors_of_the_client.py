@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -125,6 +125,10 @@ WRONG: dict[str, list[tuple[Use, str]]] = {
     "Client.request": [
         (lambda client: client.request("q", b"x", timeout=0), "timeout"),
         (lambda client: client.request("q", b"x", timeout=1, priority=10), "priority"),
+    ],
+    "Client.end_backup": [
+        (lambda client: client.end_backup(cast("str", 5)), "name"),
+        (lambda client: client.end_backup("b", force=cast("bool", "no")), "force"),
     ],
 }
 WRONG_FILTERS: dict[str, Use] = {

@@ -82,6 +82,7 @@ class StageCalls:
 
         Interrupted: it is ended all the same.
         Raises:
+            SettingsError: an argument has another type; nothing was done.
             NotFoundError: the node runs no backup of this name.
             RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.

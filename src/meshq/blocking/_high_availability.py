@@ -69,7 +69,7 @@ class HighAvailability(RoleFigures):
         Interrupted: nothing has changed.
         Raises:
             CallTimeoutError: it was not so within ``timeout`` seconds; the error says what is missing.
-            UsageError: there is no such role.
+            UsageError: there is no such role, or the seconds are below 0.
             NotActiveError: the broker has ended.
         """
         self._call(self._inner.wait_for, role, phase, epoch, timeout, in_sync=in_sync, replicas=replicas)
@@ -108,6 +108,7 @@ class HighAvailability(RoleFigures):
 
         Interrupted: it is ended all the same.
         Raises:
+            SettingsError: an argument has another type, or the seconds are below 0; nothing was done.
             NotFoundError: the broker runs no backup of this name.
             RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
             NotActiveError: the broker does not run.

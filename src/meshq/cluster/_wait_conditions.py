@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 from meshq.address import parse_place
 from meshq.errors import SettingsError
+from meshq.settings import check_bool, check_seconds
 
 
 class FoundInCluster(NamedTuple):
@@ -75,10 +75,8 @@ def check_wanted(wanted: WaitCondition, timeout: object) -> None:
     if (consumers or queues is not None) and not wanted.counts_queues:
         counted = "consumers" if consumers else "queues"
         raise SettingsError("queue", queue, f"the name of the queue whose {counted} are counted, or an address")
-    if type(exactly) is not bool:
-        raise SettingsError("exactly", exactly, "True or False")
-    if type(timeout) not in (int, float) or math.isnan(timeout) or timeout < 0:  # type: ignore[arg-type,operator]
-        raise SettingsError("timeout", timeout, "seconds from 0, or math.inf")
+    check_bool("exactly", exactly)
+    check_seconds("timeout", timeout)
 
 
 def check_address(address: Any) -> None:

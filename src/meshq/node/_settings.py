@@ -25,7 +25,7 @@ from meshq.ha import (
     SharedStoreBackup,
     SharedStorePrimary,
 )
-from meshq.ha.colocated import check_own_ports
+from meshq.ha.colocated import check_first_place, check_own_ports
 from meshq.ids import IDENTITY_BYTES
 from meshq.settings import (
     TLS,
@@ -370,6 +370,8 @@ class BrokerSettings:
         # Before anything is on a disk; of the spare places only those are used where nobody listens.
         own = [str(attrs.evolve(one.endpoint, options=())) for one in self.acceptors]
         check_own_ports(own, policy.backup_port_offset, range(1, policy.max_backups + 1))
+        if policy.max_backups:
+            check_first_place(own, policy.backup_port_offset)
         names = [one.name for one in clusters]
         backup = policy.backup
         if isinstance(backup, ReplicationBackup) and backup.cluster_name not in (None, *names):

@@ -16,7 +16,16 @@ from meshq.settings._journal_settings import JournalSettings
 from meshq.settings._secrets import EncryptionKey, Secret, encryption_keys
 from meshq.settings._security import IDENTITIES, Security, check_user, check_users
 from meshq.settings._tls import TLS, ClientCertificates, SSLContext, check_tls
-from meshq.settings._validators import Validator, in_range, is_bool, one_of, only, takes_settings
+from meshq.settings._validators import (
+    Validator,
+    check_bool,
+    check_seconds,
+    in_range,
+    is_bool,
+    one_of,
+    only,
+    takes_settings,
+)
 
 __all__ = [
     "DEFAULT_ADDRESS_SETTINGS",
@@ -35,7 +44,9 @@ __all__ = [
     "Validator",
     "address_settings_of",
     "check_address_settings",
+    "check_bool",
     "check_pattern",
+    "check_seconds",
     "check_tls",
     "check_user",
     "check_users",

@@ -52,8 +52,19 @@ def in_range(low: float, high: float, *, whole: bool = False) -> Validator:
 
 def is_bool(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     """A validator for True and False."""
+    check_bool(attribute.name, value)
+
+
+def check_bool(setting: str, value: object) -> None:
+    """Check that a value is True or False.  Raises: SettingsError."""
     if type(value) is not bool:
-        raise SettingsError(attribute.name, value, "True or False")
+        raise SettingsError(setting, value, "True or False")
+
+
+def check_seconds(setting: str, value: Any) -> None:
+    """Check that a value is a number of seconds for which a call waits.  Raises: SettingsError."""
+    if type(value) not in (int, float) or math.isnan(value) or value < 0:
+        raise SettingsError(setting, value, "seconds from 0, or math.inf")
 
 
 def one_of(words: tuple[str, ...]) -> Validator:

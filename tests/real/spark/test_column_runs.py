@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import random
+import struct
+import tempfile
 from typing import Any, cast
 
 import pytest
@@ -11,6 +14,8 @@ from meshq import limits
 from meshq.blocking.connector import RunPart
 from meshq.client import DeliveredRun, ReceivedMessage, Stage, send_columns
 from meshq.client.send._envelope import EnvelopeEncoder
+from meshq.errors import SettingsError
+from meshq.spark._properties_format import KEY
 from meshq.wire import Deliver, Frame, FrameType, RunBytes, RunView, check_run, encode_run
 
 pytestmark = [pytest.mark.spark]
@@ -173,3 +178,31 @@ def test_the_ids_of_messages_are_those_that_each_message_has(producers: tuple[by
         ids += [str(ReceivedMessage(run, row).message_id) for row in range(2, 7)]
     (found,) = builder.take()
     assert found.column("message_id").to_pylist() == ids
+
+
+def test_a_batch_that_passes_two_gib_together_is_read_row_by_row() -> None:
+    total, count = 2**31 - 2, 400
+    size = total // count
+    with tempfile.TemporaryFile() as file:
+        # No block of it is written, and none is read before it has to be.
+        file.truncate(total)
+        with mmap.mmap(file.fileno(), total, access=mmap.ACCESS_READ) as zeros:
+            offsets = pa.py_buffer(struct.pack(f"<{count + 1}i", *range(0, size * count, size), total))
+            bodies = pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(zeros)])
+            keys = pa.array([b"k" * 300] * count)
+            reader, batch = RowReader("q", 0), pa.RecordBatch.from_arrays([bodies, keys], ["value", "key"])
+            assert reader.columns(batch) is None
+            alone = next(reader.rows(batch.slice(count - 1)))
+            assert (len(alone.body), alone.about["properties"]) == (total - size * (count - 1), {KEY: b"k" * 300})
+            del alone, batch, bodies
+
+
+@pytest.mark.parametrize("name", ["key", "correlation_id", "topic"])
+def test_text_that_is_none_is_an_error_that_names_its_row(name: str) -> None:
+    offsets, text = pa.py_buffer(struct.pack("<3i", 0, 2, 4)), pa.py_buffer(b"ok\xff\xfe")
+    texts = pa.Array.from_buffers(pa.string(), 2, [None, offsets, text])
+    batch = pa.RecordBatch.from_arrays([pa.array([b"a", b"b"]), texts], ["value", name])
+    reader = RowReader(None if name == "topic" else "q", 3)
+    assert reader.bodies(batch) is None and reader.columns(batch) is None
+    with pytest.raises(SettingsError, match=rf"column '{name}' \(partition 3, row 1\).*text in UTF-8"):
+        list(reader.rows(batch))

@@ -7,7 +7,8 @@ from typing import Final
 import trio
 
 from meshq.client.session._client_context import ClientContext
-from meshq.errors import CallTimeoutError, UnblockedError
+from meshq.errors import CallTimeoutError, SettingsError, UnblockedError
+from meshq.settings import check_bool, check_seconds
 from meshq.statistics import EndedBackup, RoleStatus
 
 #: Seconds between two questions who serves.
@@ -40,6 +41,8 @@ class RoleCalls:
             CallTimeoutError: no node serves this client within ``timeout`` seconds; outcome unknown.
             UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
+        check_bool("force", force)
+        check_seconds("timeout", timeout)
         values = await self._context.ask("fail_over", force=force)
         await self._followed(values["epoch"], timeout)
 
@@ -52,6 +55,7 @@ class RoleCalls:
             CallTimeoutError: no node serves this client within ``timeout`` seconds; outcome unknown.
             UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
+        check_seconds("timeout", timeout)
         values = await self._context.ask("fail_back")
         await self._followed(values["epoch"], timeout)
 
@@ -63,10 +67,14 @@ class RoleCalls:
 
         Checkpoint: always.  Cancellation: it is ended all the same.
         Raises:
+            SettingsError: an argument has another type; nothing was done.
             NotFoundError: the node runs no backup of this name.
             RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
             CallTimeoutError, UnblockedError, ConnectionBrokenError, ClosedError: see the class.
         """
+        if not isinstance(name, str):
+            raise SettingsError("name", name, "the name of a backup")
+        check_bool("force", force)
         return EndedBackup.of(await self._context.ask("end_backup", name=name, force=force))
 
     async def _followed(self, epoch: int, timeout_s: float) -> None:

@@ -44,6 +44,16 @@ def check_own_ports(acceptors: Sequence[str], offset: int, places: Iterable[int]
                 _check_place(url, str(attrs.evolve(endpoint, port=endpoint.port + place * offset)), acceptors, offset)
 
 
+def check_first_place(acceptors: Sequence[str], offset: int) -> None:
+    """Check that a backup can listen at all: if not at the first place, then at no other one, either.
+
+    Raises:
+        SettingsError: one of its ports would be above 65,535.
+    """
+    for url in acceptors:
+        moved_url(url, "", offset)
+
+
 def _check_place(url: str, moved: str, acceptors: Sequence[str], offset: int) -> None:
     for other in acceptors:
         if _is_one_place(Endpoint.parse(moved), Endpoint.parse(other)):

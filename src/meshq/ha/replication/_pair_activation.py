@@ -26,6 +26,11 @@ from meshq.wire import Log, Replicate
 
 #: Seconds for which the voters are told of a claim before clients are served; those that are not there hold up nobody.
 TOLD_S: Final = 3.0
+#: What is said of a remembered place of the replica, which no operator has chosen: what it is, and what helps.
+_CLAIM: Final = (
+    ": the replica that came in sync last was there, and may have a newer store; if it is gone for good, "
+    "`meshq store claim` lets this node serve without it"
+)
 
 
 class ReplicationActivation(ReplicationPart, Activation):
@@ -104,7 +109,7 @@ class ReplicationActivation(ReplicationPart, Activation):
         self._left = None
         answers: list[Standpoint | None] = []
         waiting: list[Log] = []
-        refused = False
+        refused = missed = False
         for url in self._reach.urls:
             began, end = trio.current_time(), await self._follow(url)
             if end.node is not None:
@@ -117,6 +122,7 @@ class ReplicationActivation(ReplicationPart, Activation):
                 return True, ""
             stranger = await self._is_stranger(url, end)
             refused = refused or not (end.waiting or end.nobody or stranger)
+            missed = missed or (url == self._standing.place and not (end.waiting or stranger))
             if not stranger:
                 answers.append(None if end.waiting is None else standpoint_of(end.waiting))
                 waiting += [] if end.waiting is None else [end.waiting]
@@ -131,12 +137,22 @@ class ReplicationActivation(ReplicationPart, Activation):
         starts = starts and own.epoch >= max(self._newest, self._named) and not self._handing_on.nobody_needs_it
         if starts and await self._may_begin(waiting):
             return False, "started"
+        self._show_why(missed=missed)
+        return False, ""
+
+    def _show_why(self, *, missed: bool) -> None:
+        """Show why the node waits.  ``missed``: the place of its replica, which it remembers, has not answered."""
+        if missed:
+            if not self._last_error.endswith(_CLAIM):
+                self._say(f"{self._control.name!r} has no answer from {self._standing.place}{_CLAIM}")
+            return
+        if self._last_error.endswith(_CLAIM):
+            self._last_error = ""
         if not self._last_error or self._last_error.startswith(ConnectionBrokenError.__name__):
             others = [one for one in self._standing.members or (self._standing.partner,) if one != self._control.name]
             who = " and ".join(repr(one) for one in others if one) or "a node that serves"
             asked = ", ".join(self._reach.urls)
             self._say(f"{self._control.name!r} waits for {who}; it has asked {asked}", level=logging.INFO)
-        return False, ""
 
     async def _take(self, reason: str) -> ActiveTerm:
         """Begin a term of the next epoch."""
@@ -269,19 +285,20 @@ class ReplicationActivation(ReplicationPart, Activation):
     def _complain(self, error: Exception, url: str = "", hint: str = "") -> None:
         """Show an error.
 
-        For a remembered place of the replica, which no operator has chosen, say also what it is, and what helps.
+        For the place of the replica say also what helps; while that is missed, what other nodes say is only logged.
         """
-        if isinstance(error, MeshqError) and url and url == self._standing.place:
-            hint = ": the replica that came in sync last was there, and may have a newer store; if it is gone for good"
-            hint += ", `meshq store claim` lets this node serve without it"
-        super()._complain(error, url, hint)
+        before = self._last_error
+        is_place = url == self._standing.place
+        super()._complain(error, url, _CLAIM if url and is_place and isinstance(error, MeshqError) else hint)
+        if url and not is_place and isinstance(error, MeshqError) and before.endswith(_CLAIM):
+            self._last_error = before
 
     def _say(self, text: str, *, level: int = logging.WARNING) -> None:
         """Log why the node waits, and show that as its last error; an empty text ends that."""
         if text:
             self._warnings.say("waits", text, text, level=level)
             self._last_error = text
-        elif self._said == self._last_error:
+        elif self._said == self._last_error or self._last_error.endswith(_CLAIM):
             self._last_error = ""
         self._said = text
         self._show()

@@ -12,7 +12,7 @@ import trio
 
 from meshq import abc
 from meshq.broker import BackupTold, EndTold
-from meshq.errors import MeshqError, NotActiveError, NotFoundError, RefusedError
+from meshq.errors import MeshqError, NotActiveError, NotFoundError, RefusedError, short
 from meshq.ha.colocated import BackupRequest, Colocated, HostedPlaces, HostingPlan
 from meshq.logs import logger
 from meshq.node._settings import BrokerSettings
@@ -359,7 +359,7 @@ class BackupHost:
             if one.broker.name == name:
                 return one
         there = ", ".join(one.broker.name for one in self._hosted.values()) or "none"
-        raise NotFoundError(f"{self._settings.name!r} runs no backup {name!r}; it runs: {there}")
+        raise NotFoundError(f"{self._settings.name!r} runs no backup {short(name)}; it runs: {there}")
 
     async def _put_aside(self, one: RunningBackup, places: HostedPlaces) -> str:
         """Return where the store of a backup lies that has ended by hand: where it was, as other nodes share it."""

@@ -18,7 +18,7 @@ async def check_gone(env: Env, whose: str, url: str) -> None:
     Checkpoint: always.
     Cancellation: no connection is open.
     Raises:
-        RefusedError: somebody does, or that can't be found out.
+        RefusedError: somebody does, or the node has told no place.  One that is cut off looks gone.
     """
     place = told_place(url)
     if not place:

@@ -11,11 +11,12 @@ import trio
 from meshq.abc import Replica, RoleBoard, RoleMember
 from meshq.broker import EndTold
 from meshq.concurrency import ChangeSignal
-from meshq.errors import CallTimeoutError, MeshqError, UsageError
+from meshq.errors import CallTimeoutError, MeshqError, SettingsError, UsageError
 from meshq.loops import check_in_trio
 from meshq.node._cluster_in_thread import LoopCalls
 from meshq.node.hosting._hosted_backup import HostedBackup
 from meshq.node.terms._replica_store import ReplicaStore, ReplicaStoreInThread
+from meshq.settings import check_bool, check_seconds
 from meshq.statistics import EndedBackup
 
 _ROLES: Final = ("live_only", "primary", "backup")
@@ -181,11 +182,12 @@ class HighAvailability(RoleFigures):
         Cancellation: nothing has changed.
         Raises:
             CallTimeoutError: it was not so within ``timeout`` seconds; the error says what is missing.
-            UsageError: there is no such role.
+            UsageError: there is no such role, or the seconds are below 0.
         """
         check_in_trio("Broker")
         if role not in (None, *_ROLES):
             raise UsageError(f"{role!r} is no role; allowed: {', '.join(_ROLES)}")
+        check_seconds("timeout", timeout)
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout):
             while self._missing(role, phase, epoch, in_sync, replicas):
@@ -255,12 +257,17 @@ class HighAvailability(RoleFigures):
         Checkpoint: always.
         Cancellation: it is ended all the same.
         Raises:
+            SettingsError: an argument has another type, or the seconds are below 0; nothing was done.
             NotFoundError: the broker runs no backup of this name.
             RefusedError: the node answers, or the backup serves, or its directory can't be renamed; outcome not done.
             NotActiveError: the broker does not run.
             CallTimeoutError: it has not ended within ``timeout`` seconds; outcome unknown.
         """
         check_in_trio("Broker")
+        if not isinstance(name, str):
+            raise SettingsError("name", name, "the name of a backup")
+        check_bool("force", force)
+        check_seconds("timeout", timeout)
         found: list[EndedBackup | MeshqError] = []
         over = trio.Event()
 
@@ -282,6 +289,8 @@ class HighAvailability(RoleFigures):
 
     async def _hand_over(self, *, back: bool, force: bool, timeout_s: float) -> None:
         check_in_trio("Broker")
+        check_bool("force", force)
+        check_seconds("timeout", timeout_s)
         with trio.move_on_after(timeout_s):
             await self._run.hand_over(back=back, force=force)
             return
@@ -349,7 +358,7 @@ class HighAvailabilityInThread(RoleFigures):
         Cancellation: nothing has changed.
         Raises:
             CallTimeoutError: it was not so within ``timeout`` seconds.
-            UsageError: there is no such role.
+            UsageError: there is no such role, or the seconds are below 0.
             NotActiveError: the broker does not run.
         """
         check_in_trio("HighAvailability")
@@ -394,6 +403,7 @@ class HighAvailabilityInThread(RoleFigures):
         Checkpoint: always.
         Cancellation: it is ended all the same.
         Raises:
+            SettingsError: an argument has another type, or the seconds are below 0; nothing was done.
             NotFoundError: the broker runs no backup of this name.
             NotActiveError: the broker does not run.
         """

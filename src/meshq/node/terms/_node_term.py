@@ -8,7 +8,7 @@ import attrs
 
 from meshq.abc import RoleBoard, TermGuard
 from meshq.broker import BackupTold, EndTold
-from meshq.errors import NotFoundError, RefusedError
+from meshq.errors import NotFoundError, RefusedError, short
 
 
 class RoleOffice(Protocol):
@@ -51,7 +51,7 @@ class NoOffice:
 
     def end_backup(self, name: str, told: EndTold, *, force: bool) -> None:
         """Say that there is none."""
-        told(NotFoundError(f"the node runs no backup {name!r}"))
+        told(NotFoundError(f"the node runs no backup {short(name)}"))
 
     def order(self, *, back: bool, force: bool) -> int:
         """Refuse."""

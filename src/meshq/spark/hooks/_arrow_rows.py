@@ -392,7 +392,7 @@ class RowReader:
         Raises:
             SettingsError: a row can't be sent; names the column, the partition and the row.
         """
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+        columns: dict[str, Any] = {name: self._listed(name, batch.column(name)) for name in batch.schema.names}
         values: Sequence[Any] = columns.pop("value")
         topics: Iterable[str | None] = columns.pop("topic", None) or ()
         if self._topic is not None:
@@ -422,9 +422,23 @@ class RowReader:
                 raise self.placed(error) from None
         return about
 
-    def _error(self, column: str, allowed: str) -> SettingsError:
+    def _listed(self, name: str, column: Any) -> list[Any]:
+        """The values of a column.  Raises: SettingsError: one is text that is none; names its row."""
+        try:
+            found: list[Any] = column.to_pylist()
+        except UnicodeDecodeError:
+            for value in column:
+                try:
+                    value.as_py()
+                except UnicodeDecodeError:
+                    break
+                self._row += 1
+            raise self._error(name, "text in UTF-8", shown="...") from None
+        return found
+
+    def _error(self, column: str, allowed: str, *, shown: str | None = None) -> SettingsError:
         where = f"column {column!r} (partition {self._partition}, row {self._row})"
-        return SettingsError(where, None, allowed)
+        return SettingsError(where, None, allowed, shown=shown)
 
     def placed(self, error: SettingsError) -> SettingsError:
         """The error of a row, with its place."""

@@ -60,7 +60,8 @@ def columns_to_send(batch: Any, topic: str | None) -> list[RowColumns] | None:
         return None
     try:
         return [_encoded(part, address) for address, part in _by_address(batch, topic)]
-    except (_RowsNeededError, pa.ArrowInvalid):
+    except (_RowsNeededError, pa.ArrowException, UnicodeDecodeError):
+        # Arrow can't join what passes 2 GiB together, either.
         return None
 
 
