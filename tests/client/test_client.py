@@ -90,6 +90,7 @@ async def test_a_producer_of_send_that_is_busy_leaves_only_when_it_is_done(node:
         assert client.statistics().producers == 70
         node.release()
         await trio.sleep(1)
+        node.confirms = True
         # The next producer that is opened finds them done.
         await client.send("b", b"x")
         assert client.statistics().producers == 64
