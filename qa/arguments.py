@@ -1,4 +1,4 @@
-"""Types of the arguments of commands: what is wrong ends a command with a sentence and the exit status 2."""
+"""Types for ``argparse``: a wrong argument ends a command with a message and the exit status 2."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ Fields = Mapping[str, type | tuple[type, ...]]
 
 
 class ResultError(Exception):
-    """A file of results is not what a command can go on with.  The text is a sentence for the user."""
+    """A file of results can't be used by a command.  The text is a message for the user."""
 
 
 @attrs.frozen
 class ResultFormat:
-    """What a command writes into a file of results."""
+    """The form of a file of results: its kind, its version and its fields."""
 
     kind: str
     #: The field to which several runs add, a list or an object; empty: each run replaces the whole file.
@@ -50,7 +50,7 @@ class ResultFormat:
         return {"kind": self.kind, "format": self.version, **({self.parts: self.parts_type()} if self.parts else {})}
 
     def problem(self, content: object) -> str:
-        """Return what is wrong with the content of a file, as the end of a sentence; empty: nothing."""
+        """Return why the content of a file is refused; empty if it is accepted."""
         if not isinstance(content, dict):
             return "is damaged: it holds no object"
         unnamed = self.once_unnamed and not {"kind", "format"} & content.keys()

@@ -8,7 +8,7 @@ import attrs
 
 
 class RefusedInputError(Exception):
-    """The reader of a target has refused an input, which it tells by what it returns."""
+    """A target has refused an input; for readers that return None instead of raising an error."""
 
 
 @attrs.frozen

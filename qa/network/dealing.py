@@ -13,7 +13,7 @@ import trio
 
 from meshq import Broker, ClusterConnection, Message, NetworkConnector, abc
 from qa.network.shape import KEPT, url
-from qa.network.stage import Stage
+from qa.network.stage import NetworkStage
 from qa.simulation.broker import STOP_S
 
 HUB: Final = "hub"
@@ -29,7 +29,7 @@ AFTER_S: Final = 3.0
 class Dealing:
     """A hub with a cluster behind it, in a network of their own."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: NetworkStage) -> None:
         self._stage = stage
         self._rng = stage.simulation.swarm.rng("dealing")
 

@@ -12,7 +12,7 @@ import trio
 from meshq import Consumer, Message
 from meshq.limits import NETWORK_RETURNS_MAX
 from qa.network.shape import LEFT, QUEUES, REST
-from qa.network.stage import Stage
+from qa.network.stage import NetworkStage
 
 #: Simulated seconds in which what is wanted comes, or everything comes to rest.
 BOUND_S: Final = 10.0
@@ -24,7 +24,7 @@ EACH: Final = 3
 class Returning:
     """The checks of replay in one network."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: NetworkStage) -> None:
         self._stage = stage
         self._rng = stage.simulation.swarm.rng("returning")
 

@@ -18,7 +18,7 @@ class RunningBroker(Protocol):
     broker: Broker
 
 
-class Stage(Protocol):
+class NetworkStage(Protocol):
     """The brokers of a seed and the accounts of their users."""
 
     simulation: Simulation

@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def figures(tally: PairsTally, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return what was played in figures; ``rows``: the features of each seed that was."""
+    """Return the figures of a run.  ``rows``: the features of each seed that was run."""
     names = list(FEATURES)
     together = counts_of(rows, names)
     return {

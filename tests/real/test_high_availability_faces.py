@@ -21,6 +21,7 @@ from meshq import (
     NotFoundError,
     RefusedError,
     ReplicationPrimary,
+    SettingsError,
     SharedStoreBackup,
     SharedStorePrimary,
     UsageError,
@@ -85,6 +86,8 @@ async def test_errors_come_out_of_the_thread_of_a_broker(tmp_path: Path) -> None
             await ha.replica("b").diff()
         with pytest.raises(NotFoundError, match="runs no backup 'x'"):
             await ha.end_backup("x")
+        with pytest.raises(SettingsError, match="force"):
+            await ha.end_backup("x", force="no")  # type: ignore[arg-type]
     for late in (ha.fail_over, ha.fail_back, ha.wait_for, ha.replica("b").diff, partial(ha.end_backup, "x")):
         with pytest.raises(NotActiveError):
             await late()

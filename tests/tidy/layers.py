@@ -88,7 +88,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "balanced": frozenset({"checkers", "simulation"}),
         "network": frozenset({"checkers", "simulation"}),
         "fanout": frozenset({"checkers", "simulation"}),
-        "journal": frozenset(),
+        "journal": frozenset({"qa"}),
         "grouping_model": frozenset({"checkers", "simulation"}),
         "seeded": frozenset({"qa"}),
         "matrix": frozenset({"qa", "seeded", "simulation", "ha"}),

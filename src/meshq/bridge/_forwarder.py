@@ -283,8 +283,7 @@ class Forwarder:
         self.counts.carried += count
 
     async def _land(self) -> None:
-        """Wait until all sent messages are decided and all acknowledgements are stored; then look into what was
-        refused, in the order in which it was sent."""
+        """Wait for the outcome of all sent messages and acknowledgements; then handle refused messages in order."""
         refused = len(self._refused)
         pieces: list[tuple[ForwardBatch, MeshqError]] = []
         while self._flights or self._flights.is_storing:
@@ -394,7 +393,7 @@ class Forwarder:
             await self._look_into(self._judge(piece, error.results or [error] * len(piece.places), error), error)
 
     def _judge(self, piece: ForwardBatch, results: Sequence[MeshqError | None], failure: MeshqError) -> ForwardBatch:
-        """Note what was confirmed of a piece, and return what was refused.
+        """Count the confirmed messages of a piece, and return the refused ones.
 
         Raises:
             MeshqError: nothing was refused, but something is broken.

@@ -111,7 +111,7 @@ class RunsOnTheWay:
     def __init__(self, client: Client, consumer: Consumer) -> None:
         self._client = client
         #: The outcome of all runs; its end rouses the consumer's task, and so does the sending of a run that waited.
-        self.batch = SendBatch(lambda: rouse(consumer))
+        self.batch: SendBatch = SendBatch(lambda: rouse(consumer))
         self.runs: list[OutgoingRun] = []
 
     def send(self, address: str, runs: list[OutgoingRun]) -> None:

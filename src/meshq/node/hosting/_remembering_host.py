@@ -107,7 +107,7 @@ class RememberingHost(BackupHost):
             self._hold(kept)
 
     def _hold(self, kept: KeptBackup) -> None:
-        """Give nobody else what a backup has that does not run; its node may ask again."""
+        """Keep number and ports of a backup that is not running; its node may ask for it again."""
         self._plan.hold(kept.number, kept.place)
         self._held[kept.number] = kept
 
