@@ -22,7 +22,7 @@ MORE_ROUTES: Final = "+"
 #: How a route begins that is there for a static inclusion: nobody has asked for it.
 UNASKED: Final = "="
 #: Characters of all routes that one row tells.
-_TOLD_CHARACTERS_MAX: Final = 1_384
+_TOLD_CHARACTERS_MAX: Final = 1_400
 #: Routes of one network consumer at most.
 ROUTES_MAX: Final = 64
 #: Characters of all routes of a queue that keeps messages, which stand in its definition beside a filter and what is
