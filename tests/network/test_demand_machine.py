@@ -8,12 +8,11 @@ from collections.abc import Iterable
 import attrs
 import pytest
 
-from meshq import Queues, Topics, limits
+from meshq import Queues, Topics
 from meshq.broker.catalog._network_demand_plan import QueueDemand, demand_rows, epoch_of
 from meshq.network._demand_machine import (
     CONSUMERS_MAX,
     MORE_ROUTES,
-    REPLAY_FILTERS_MAX,
     ROUTES_CHARACTERS_MAX,
     SUBSCRIPTIONS_MAX,
     DemandRules,
@@ -21,11 +20,9 @@ from meshq.network._demand_machine import (
     Destination,
     NetworkSubscription,
     nearest,
-    replay_filter,
     routes_of,
 )
 from meshq.network._inclusion_plan import InclusionPlan
-from meshq.wire import Consume
 
 A, B, C, D, E, F = (letter * 32 for letter in "abcdef")
 Q = Destination("anycast", "q")
@@ -162,40 +159,6 @@ def test_what_is_statically_included_has_a_consumer_without_demand_and_one_with_
     assert routes(table(told(C, B), conduit=False, **rules)) == [(B,)]
     several = table(told(C, B, consumers=2), told(D, B), conduit=False, **rules)
     assert routes(several) == [(B,), (f"{C}/{B}",), (f"{D}/{B}",)]
-
-
-def test_nothing_goes_back_to_a_broker_that_does_not_say_that_it_knows_replay() -> None:
-    made = table(told(B), replay=True)
-    assert [one.replay for one in made.wanted({})] == ["TRUE"]
-    made.replace(B, [told(B)], knows_replay=False)
-    assert [(one.routes, one.replay) for one in made.wanted({})] == [((B,), "")]
-
-
-def test_as_many_filters_as_are_allowed_are_joined_and_one_more_is_too_many() -> None:
-    texts = [f"x = {number}" for number in range(REPLAY_FILTERS_MAX + 1)]
-    assert replay_filter([*texts[1:], texts[1]]).count("(") == REPLAY_FILTERS_MAX
-    assert replay_filter(texts) == "TRUE"
-
-
-@pytest.mark.parametrize("size", [20, 1_400, 1_600, 2_000, limits.FILTER_BYTES_MAX])
-def test_a_filter_that_has_no_room_twice_in_a_header_is_not_asked_of_what_goes_back(size: int) -> None:
-    text = "word = '" + "x" * (size - 9) + "'"
-    ways = tuple((f"{number:032x}", B) for number in range(10))
-    for one in (
-        told(B, filter=text),
-        told(B, filter=text, address="q" * 500),
-        attrs.evolve(told(B, filter=text), ways=ways),
-    ):
-        (wanted,) = table(one, conduit=False, replay=True).wanted({})
-        header = Consume(
-            queue=one.address, window=2**32, window_bytes=2**40, rank=9, routes=wanted.routes, hops=16,
-            filter=wanted.filter, replay=wanted.replay,
-        )  # fmt: skip
-        assert len(header.encode()) <= limits.HEADER_BYTES_MAX
-        assert wanted.replay in (f"({text})", "TRUE") and wanted.filter == text
-        # The filter of the one with little beside it.
-        if one.address == "q" and one.ways == ((B,),):
-            assert wanted.replay == (f"({text})" if size < 1_900 else "TRUE")
 
 
 def test_with_replay_a_network_consumer_says_what_goes_back() -> None:

@@ -6,12 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import attrs
 import pytest
 
 from meshq import Message, Queues
-from meshq.client import DemandSnapshot, demand_of
-from meshq.network import _network_link
 from tests.bridge.kit import numbered
 from tests.network.kit import World, carried, consuming, known, quiet, start, take, world
 
@@ -38,22 +35,6 @@ async def test_what_has_lost_its_consumer_goes_back_to_where_it_came_from_with_a
         # It is as if it had never gone.
         assert {one.path for one in got} == {()} and sorted(one.body for one in got) == sorted(numbered(10))
         assert await made.count("b", "q") == 0
-
-
-async def test_nothing_goes_back_to_a_broker_of_a_version_that_does_not_know_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It would read of no broker on the path, and send it again; whichever end has the connector."""
-
-    async def demand_of_earlier(*about: Any, **more: Any) -> DemandSnapshot | None:
-        found = await demand_of(*about, **more)
-        return None if found is None else attrs.evolve(found, knows_replay=False)
-
-    monkeypatch.setattr(_network_link, "demand_of", demand_of_earlier)
-    for graph in ({"b": "", "a": "b"}, {"a": "", "b": "a"}):
-        async with left_at("b", graph) as made, consuming(made, "a") as (_, here):
-            await take(here, 0)
-            assert await made.count("b", "q") == 10
 
 
 async def test_without_replay_it_waits_where_it_is() -> None:
@@ -107,15 +88,6 @@ async def test_nothing_goes_back_to_a_consumer_that_does_not_accept_it() -> None
     async with left_at("b", {"b": "", "a": "b"}) as made, consuming(made, "a", filter="half = 1") as (_, here):
         await take(here, 0)
         assert (await made.count("b", "q"), carried(made, "ab")) == (10, 10)
-
-
-async def test_a_filter_that_is_too_long_to_be_told_twice_still_gets_its_messages() -> None:
-    text = "half = 1 AND word <> '" + "x" * 2_000 + "'"
-    async with world() as made:
-        await start(made, {"b": "", "a": "b"}, conduit_subscriptions=False, **BACK)
-        async with consuming(made, "b", filter=text) as (_, there):
-            await made.send("a", "q", [Message(b"1", properties={"half": 1, "word": "y"})])
-            await take(there, 1)
 
 
 @pytest.mark.slow

@@ -33,7 +33,6 @@ class DemandSnapshot:
     ``node_id``: of the broker, in hexadecimal digits; ``store``: what it calls its store, None to who may not
     manage it.  ``rows``: of each kind of demand its address, routing type, filter, priority, ways, durability and
     number of consumers, as the broker says them; without ``whole`` there are more, which were not asked for.
-    ``knows_replay``: it knows how a message is marked that has gone back, which earlier versions do not.
     """
 
     node_id: str
@@ -41,7 +40,6 @@ class DemandSnapshot:
     epoch: bytes
     rows: tuple[dict[str, Any], ...]
     whole: bool = True
-    knows_replay: bool = False
 
 
 async def demand_of(
@@ -73,8 +71,7 @@ async def demand_of(
     except CallTimeoutError:
         return None
     about: dict[str, Any] = {name: first.get(name) for name in _ABOUT}
-    told = tuple(row for row in rows if _is_row(row))
-    return DemandSnapshot(**about, rows=told, whole=not more, knows_replay=first.get("replay") is True)
+    return DemandSnapshot(**about, rows=tuple(row for row in rows if _is_row(row)), whole=not more)
 
 
 def _checked(values: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from meshq import limits
 from meshq.address import INTERNAL, KEPT_COPIES_END, MANAGEMENT, ROUTINGS, TEMPORARY, check_place, tells_events
 from meshq.errors import FilterError, SettingsError
 from meshq.ids import is_broker_id, needed_ways
@@ -32,8 +31,6 @@ ROUTES_CHARACTERS_MAX: Final = 700
 REPLAY_FILTERS_MAX: Final = 16
 #: The filter that accepts each message.
 EVERYTHING: Final = "TRUE"
-#: Bytes of the header of a network consumer beside its texts, at most.
-_HEADER_REST: Final = 256
 #: What is between two brokers in a route.
 ROUTE_SEPARATOR: Final = "/"
 #: How a route begins that is there for a static inclusion: nobody has asked for it.
@@ -148,7 +145,6 @@ class DemandTable:
         self._rules = rules
         #: The id of the linked broker; empty while there is no link.
         self.target_id: str = ""
-        self._knows_replay = False
         #: The subscriptions of the newest snapshot that the rules let pass.
         self.subscriptions: tuple[NetworkSubscription, ...] = ()
         #: How many of the newest snapshot were left out, by reason: "loop", "too_far", "filtered", "too_many" or
@@ -157,14 +153,9 @@ class DemandTable:
         #: How many network consumers more than there may be demand has asked for.
         self.unserved: int = 0
 
-    def replace(
-        self, target_id: str, subscriptions: Sequence[NetworkSubscription], *, knows_replay: bool = True
-    ) -> None:
-        """Take a snapshot of the linked broker in place of all that was known.
-
-        ``knows_replay``: both brokers of the link know how a message is marked that has gone back.
-        """
-        self.target_id, self._knows_replay = target_id, knows_replay
+    def replace(self, target_id: str, subscriptions: Sequence[NetworkSubscription]) -> None:
+        """Take a snapshot of the linked broker in place of all that was known."""
+        self.target_id = target_id
         self.left_out = Counter()
         kept: list[NetworkSubscription] = []
         for one in subscriptions:
@@ -179,7 +170,7 @@ class DemandTable:
 
     def clear(self) -> None:
         """Forget everything: there is no link."""
-        self.replace("", (), knows_replay=False)
+        self.replace("", ())
 
     def _why_not(self, one: NetworkSubscription) -> tuple[str, tuple[tuple[str, ...], ...]]:
         """Return the ways of a subscription that messages may go, and why there is none."""
@@ -200,7 +191,6 @@ class DemandTable:
         """Return the network consumers that are to be there, at most ``CONSUMERS_MAX``.  ``reached``: what all links of
         the broker reach."""
         asked = self._wanted(reached) if self.target_id else []
-        asked = [(_with_room(one), count) for one, count in asked]
         found = [(one, min(count, COPIES_MAX) if one.destination.routing == TOPIC else count) for one, count in asked]
         unserved = sum(count for _, count in asked) - sum(count for _, count in found)
         self.unserved = unserved + max(0, sum(count for _, count in found) - CONSUMERS_MAX)
@@ -283,8 +273,7 @@ class DemandTable:
         asked = {way for one in behind for way in one.asked}
         unasked = frozenset(() if topic else (way for way in paths if way not in asked))
         routes = routes_of(paths, more=more and any(one.more_ways for one in behind), unasked=unasked)
-        goes_back = self._rules.replay and self._knows_replay and not topic
-        replay = replay_filter(one.filter for one in behind if one.asked) if goes_back else ""
+        replay = replay_filter(one.filter for one in behind if one.asked) if self._rules.replay and not topic else ""
         return WantedConsumer(destination, "", priority, routes, replay=replay)
 
 
@@ -296,22 +285,12 @@ def replay_filter(filters: Iterable[str]) -> str:
     """
     found: dict[str, None] = {}
     for text in filters:
-        if not text:
+        if not text or len(found) > REPLAY_FILTERS_MAX:
             return EVERYTHING
         if text not in found and _is_filter(text):
-            if len(found) == REPLAY_FILTERS_MAX:
-                return EVERYTHING
             found[text] = None
     joined = " OR ".join(f"({text})" for text in sorted(found))
     return joined if not joined or _is_filter(joined) else EVERYTHING
-
-
-def _with_room(wanted: WantedConsumer) -> WantedConsumer:
-    """Return a network consumer whose header has room for all that it says: where it has none beside the rest for the
-    filter of messages that go back, all of them go back."""
-    texts = (wanted.destination.address, wanted.filter, wanted.replay, *wanted.routes)
-    taken = _HEADER_REST + sum(len(text.encode()) + 3 for text in texts)
-    return wanted._replace(replay=EVERYTHING) if wanted.replay and taken > limits.HEADER_BYTES_MAX else wanted
 
 
 def _is_filter(text: str) -> bool:

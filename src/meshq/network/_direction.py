@@ -467,7 +467,7 @@ class Direction:
         if forwarding.stopping.is_set() or not forwarding.leaving:
             # One that takes its place may have told other ways.
             return forwarding.stopping.is_set()
-        queue = await reroute(consumer, *forwarding.to_tell)
+        queue = await reroute(consumer, forwarding.wanted.routes)
         forwarding.over = forwarding.leaving and forwarding.is_drained(queue)
         return forwarding.stopping.is_set() or forwarding.over
 
@@ -478,7 +478,7 @@ class Direction:
             AddressFullError: there is more, and it goes with the queue.
         """
         if key.is_topic:
-            queue = await self._source.queue((await reroute(consumer, *forwarding.to_tell)).name)
+            queue = await self._source.queue((await reroute(consumer, forwarding.wanted.routes)).name)
             waiting = queue.ready + queue.delivering + queue.delayed
             unwanted = forwarding.leaving and not self._is_wanted(key)
             given_up = unwanted and forwarding.refusals > LEAVING_REFUSALS_MAX

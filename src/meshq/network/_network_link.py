@@ -132,8 +132,6 @@ class NetworkLink:
         self._up = trio.Event()
         # The epoch of the demand that is known there; and the questions that are being asked, there and here.
         self._known = b""
-        # Whether the other broker knows how a message is marked that has gone back.
-        self._knows_replay = False
         self._asking = trio.CancelScope()
         self._asking_here = trio.CancelScope()
         self._back_known = ChangeSignal()
@@ -318,7 +316,6 @@ class NetworkLink:
                     return
                 self._known = snapshot.epoch
                 self._life.on("answer")
-                self._knows_replay = snapshot.knows_replay
                 self._replace(self.table, snapshot)
                 self._owner.demand_changed()
                 self._begin_back(snapshot)
@@ -374,7 +371,7 @@ class NetworkLink:
             return None
 
     def _replace(self, table: DemandTable, snapshot: DemandSnapshot) -> None:
-        table.replace(snapshot.node_id, subscriptions_of(snapshot), knows_replay=self._knows_replay)
+        table.replace(snapshot.node_id, subscriptions_of(snapshot))
         if not snapshot.whole:
             table.left_out["too_many"] += 1
         if table.left_out["too_many"]:

@@ -1,7 +1,6 @@
 """The path of a message through a network of brokers, as a header has it: a line for each broker, its id and name.
 
-Behind the name of the first one stands, for a message that has gone back, how often, and the brokers from which it
-went.  A version that does not know this takes it for a part of the name, and hands it on.
+Before these stands a line for a message that has gone back: how often, and the brokers from which it went.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from meshq.ids import is_broker_id
 from meshq.wire._run import HEADER_BRIDGED, HEADER_PATH
 
 _SEPARATOR: Final = "\n"
-#: What stands before the number of times that a message has gone back, and in no name.
-_BACK: Final = "\t<"
+#: How the line begins that a message has which has gone back.
+_BACK: Final = "<"
 _COUNTS: Final = {str(number): number for number in range(1, limits.NETWORK_RETURNS_MAX + 1)}
 
 
@@ -62,11 +61,8 @@ class BrokerPath(NamedTuple):
 
 def encode_path(steps: Sequence[PathStep], left: Sequence[str] = (), returns: int = 0) -> str:
     """Encode a path as the text of a header."""
-    lines = [f"{step.node_id} {step.name}" if step.name else step.node_id for step in steps]
-    if returns:
-        # An earlier version finds the id before the first space.
-        first = f"{steps[0].node_id} {steps[0].name}" if steps else ""
-        lines[:1] = [" ".join([f"{first}{_BACK}{returns}", *left])]
+    lines = [" ".join([f"{_BACK}{returns}", *left])] if returns else []
+    lines += [f"{step.node_id} {step.name}" if step.name else step.node_id for step in steps]
     return _SEPARATOR.join(lines)
 
 
@@ -83,13 +79,11 @@ def decode_path(value: Any) -> BrokerPath:
     lines = value.split(_SEPARATOR)
     left: tuple[str, ...] = ()
     returns = 0
-    first, mark, back = lines[0].partition(_BACK)
-    if mark:
-        count, *ids = back.split(" ")
+    if lines[0].startswith(_BACK):
+        count, *ids = lines.pop(0)[1:].split(" ")
         left, returns = tuple(ids), _COUNTS.get(count, 0)
         if not returns or not all(map(is_broker_id, left)):
             return BrokerPath()
-        lines[:1] = [first] if first else []
     steps = []
     for line in lines:
         node_id, _, name = line.partition(" ")

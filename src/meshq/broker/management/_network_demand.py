@@ -188,7 +188,7 @@ class NetworkDemand:
         page = page_of("network", begun.rows, question.after)
         if not page["more"]:
             self._begun = None
-        about: dict[str, Any] = {"node_id": self._identity.node_id.hex(), "epoch": begun.epoch, "replay": True}
+        about: dict[str, Any] = {"node_id": self._identity.node_id.hex(), "epoch": begun.epoch}
         if may(self._principal, "manage", MANAGEMENT):
             # Only who may open network consumers here needs it.
             about["store"] = hashlib.sha256(self._identity.store).digest()[:IDENTITY_BYTES]
